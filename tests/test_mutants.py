@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
@@ -174,16 +175,68 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     first, second = islice(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1), 2)
     ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
     monkeypatch.setattr(runs, "measured", lambda file: command.Measured({f"{file}::test_a": 0.1}, {}))
+    monkeypatch.setattr(runs, "_failing_in_likely_files", lambda mutant: None)
+
+    def has_results(measuring: bool) -> list[bool]:
+        return [runs.earlier_result(fault, measuring=measuring) is not None for fault in (first, second)]
+
     for fault, (end, by) in ends.items():
-        assert runs.earlier_result(fault) is None
+        assert runs.earlier_result(fault, measuring=False) is None
+        assert runs.end(fault, measuring=False)["end"] == "survived"
+        assert runs.earlier_result(fault, measuring=False) is not None
+        assert runs.earlier_result(fault, measuring=True) is None
         monkeypatch.setattr(runs, "_planted", lambda mutant, tests, end=end, by=by: (end, by))
-        assert runs.end(fault)["end"] == end
-        assert runs.earlier_result(fault) is not None
+        assert runs.end(fault, measuring=True)["end"] == end
+    assert has_results(measuring=False) == has_results(measuring=True) == [True, True]
     runs.cpu_seconds = 2.0
-    assert (runs.earlier_result(first) is None, runs.earlier_result(second) is None) == (False, True)
+    assert has_results(measuring=True) == [True, False]
     runs.cpu_seconds = 1.0
     near.append("tests/privacy/test_noise.py")
-    assert (runs.earlier_result(first) is None, runs.earlier_result(second) is None) == (False, True)
+    assert has_results(measuring=True) == [True, False]
+
+
+def test_files_with_the_function_s_words_are_likely_too() -> None:
+    """The note that a map leaves areas out is read by the tests of maps, which import nothing of that module."""
+    module = "dpdist/plugins/page/chart_choice.py"
+    source = (faults.ROOT / module).read_text(encoding="utf-8")
+    fault = next(fault for fault in faults.drawn([module], 1) if "Side by side are" in fault.function())
+    assert fault.function() in source
+    found = command.likely_tests(fault)
+    assert found[0] == command.nearest_tests(module)[0]
+    assert "tests/plugins/page/test_maps.py" in found
+    assert len(found) == command.UNMEASURED
+
+
+def test_likely_files_run_as_they_are_before_any_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that fails without a fault, too, is left out, and one that is killed is left to the run that knows what tests cost."""
+    monkeypatch.setattr(command, "KEPT", tmp_path)
+    monkeypatch.setattr(command, "content", lambda *names: "")
+    monkeypatch.setattr(command, "nearest_tests", lambda module: [])
+    monkeypatch.setattr(command, "likely_tests", lambda mutant: ["killed", "unsound", "passes", "fails", "later"])
+    fault = next(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1))
+    (tmp_path / fault.module).parent.mkdir(parents=True)
+    (tmp_path / fault.module).write_text("without")
+    failing = {"unsound": "unsound::a", "fails": "fails::b"}
+    ran = list[tuple[str, bool]]()
+
+    def watched(
+        tree: Path, tests: list[str], *, leave_out: Collection[str] = (), **options: float
+    ) -> tuple[int, str | None]:
+        with_fault = (tree / fault.module).read_text() != "without"
+        ran.append((tests[0], with_fault))
+        if tests == ["killed"]:
+            return -9, None
+        by = failing.get(tests[0]) if with_fault else "unsound::a" if tests == ["unsound::a"] else None
+        return (1, by) if by and by not in leave_out else (0, None)
+
+    monkeypatch.setattr(command, "watched", watched)
+    row = command.Runs(tmp_path, 1.0).end(fault, measuring=False)
+    assert (row["end"], row["by"]) == ("caught", "fails::b")
+    assert ran == [
+        ("killed", True),
+        *[("unsound", True), ("unsound::a", False), ("unsound", True)],
+        *[("passes", True), ("fails", True), ("fails::b", False)],
+    ]
 
 
 def test_runs_beside_each_other_share_the_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,9 +305,9 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(tmp_path: Path, mon
         runs._measured_at(file).touch()
     monkeypatch.setattr(runs, "measured", rows.__getitem__)
     monkeypatch.setattr(runs, "_planted", lambda mutant, tests: (given.append(list(tests)), ("survived", None))[1])
-    assert runs.end(fault)["end"] == "survived"
+    assert runs.end(fault, measuring=True)["end"] == "survived"
     rows.update({file: command.Measured(row.tests, {}) for file, row in rows.items()})
-    runs.end(fault)
+    runs.end(fault, measuring=True)
     assert given == [["b::executes"], ["c::executes"], ["a::other"]]
 
 
@@ -272,9 +325,9 @@ from tests.mutants.runs import executed, watched
 
 tree = Path(sys.argv[1])
 told = [executed(tree, "tests")]
-for source in sys.argv[2:]:
+for source in sys.argv[3:]:
     (tree / "dpdist" / "domain" / "numeric_columns.py").write_text(source)
-    told.append(watched(tree, ["tests"], spare=0.5))
+    told.append(watched(tree, ["tests"], spare=0.5, stop_after=float(sys.argv[2])))
 print(json.dumps(told))
 """
 
@@ -301,7 +354,9 @@ def test_how_runs_end(tmp_path: Path) -> None:
         "def total(values):\n    while True:\n        pass\n",
         "1 /",
     ]
-    done = subprocess.run([sys.executable, "-c", RUN, str(tree), *changed], cwd=faults.ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(tree), "100", *changed], cwd=faults.ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     without, wrong, endless, broken = json.loads(done.stdout)
     assert [name.partition("::")[2] for name in without["tests"]] == ["test_type", "test_sum", "test_nothing"]
@@ -309,3 +364,7 @@ def test_how_runs_end(tmp_path: Path) -> None:
     assert wrong == [1, "tests/test_amounts.py::test_sum"]
     assert endless == [-signal.SIGXCPU, None]
     assert broken[0] > 0
+    stopped = subprocess.run(
+        [sys.executable, "-c", RUN, str(tree), "0", *changed[:1]], cwd=faults.ROOT, capture_output=True, text=True
+    )
+    assert json.loads(stopped.stdout)[1] == [0, None], "the second test would have failed"

@@ -38,6 +38,7 @@ from dpdist.operators import (
     Total,
     Tree,
 )
+from dpdist.operators.out_of_core import as_row_source
 
 STATE = np.random.default_rng(3)
 INTEGERS = STATE.integers(-2, 3, (5, 4))
@@ -54,6 +55,8 @@ OPERATORS: list[Operator] = [
     Tree(1),
     TallMatrix(Generated((5, 4), lambda start, stop: INTEGERS[start:stop])),
     TallMatrix(RowsScaled(Generated((5, 4), lambda start, stop: INTEGERS[start:stop]), np.array([1.0, 0.5, 2.0, 1.5, 1.0]))),
+    TallMatrix(as_row_source(scipy.sparse.csr_array(INTEGERS))),
+    TallMatrix(RowsScaled(as_row_source(scipy.sparse.csr_array(INTEGERS)), np.array([1.0, 0.5, 2.0, 1.5, 1.0]))),
     Dense(INTEGERS),
     Dense(STATE.standard_normal((3, 4))),
     Sparse(scipy.sparse.csr_array(INTEGERS)),

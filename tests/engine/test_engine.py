@@ -7,7 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ import dask
 import numpy as np
 import pytest
 import threadpoolctl
-from distributed import LocalCluster
+from distributed import KilledWorker, LocalCluster
+from distributed.client import ClosedClientError, FutureCancelledError
+from distributed.comm.core import CommClosedError
 
 from dpdist import engine
 from dpdist.arrays.lazy_vector import ArrayVector
@@ -465,3 +467,26 @@ def test_progress_in_this_process_ends_at_the_whole() -> None:
     seen = list[tuple[int, int]]()
     assert engine.inline().map(abs, [-3, 1, -2], report_progress=lambda done, of: seen.append((done, of))) == [3, 1, 2]
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+LOSSES: dict[str, tuple[Exception, str]] = {
+    "workers": (KilledWorker("rows-0", None, 3), "most likely for memory"),
+    "futures": (FutureCancelledError("rows-0", "scheduler-connection-lost"), "scheduler went away"),
+    "cancelled": (CancelledError("rows-0"), "scheduler went away"),
+    "connection": (CommClosedError("in TCP: stream is closed"), "scheduler went away"),
+    "client": (ClosedClientError("the client is closed"), "scheduler went away"),
+    "connections": (RuntimeError("ConnectionPool is closed"), "scheduler went away"),
+}
+
+
+@pytest.mark.parametrize("lost", LOSSES)
+def test_no_loss_is_taken_for_a_result(lost: str) -> None:
+    """Whatever Dask raises when workers or the scheduler are gone is one error that says what to do, and nothing goes on."""
+    error, message = LOSSES[lost]
+    with pytest.raises(EngineError, match=message), cluster_workers.losses_told():
+        raise error
+
+
+def test_what_is_no_loss_is_raised_as_it_is() -> None:
+    with pytest.raises(RuntimeError, match="of a task"), cluster_workers.losses_told():
+        raise RuntimeError("of a task")

@@ -1,10 +1,11 @@
 """``python -m tests.mutants`` draws lines of the program with a fixed seed, plants a fault in each and runs the tests that notice it first.
 
-A fault is given to the files of tests that are nearest to its module: those of its name, those that import it, those that import what
-imports it; and then to the others that were measured. Of each file, the tests run that execute the line with the fault, the cheapest
-first, until one fails or their CPU time is used up; a file is run once without a fault, to learn what its tests cost and execute. What
-was tried is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a slice of time, and
-the next one, or one beside it, goes on. tests/mutants/README.md lists the survivors that change nothing that users could see, and why.
+A fault is given to the files of tests that are nearest to its module, those of its name, those that import it, those that import what
+imports it, and to those that have rare words of its function. These run as they are, each until one of its tests fails or its CPU time is
+used up. Faults that survive this come again once all were tried: a file is run without a fault, to learn what its tests cost and execute,
+and then the tests run that execute the line, the cheapest first; after the nearest files come the others that were measured. What was tried
+is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a slice of time, and the next
+one, or one beside it, goes on. tests/mutants/README.md lists the survivors that change nothing that users could see, and why.
 """
 
 from __future__ import annotations
@@ -13,30 +14,34 @@ import argparse
 import ast
 import hashlib
 import json
+import math
 import os
+import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import islice, product, zip_longest
 from pathlib import Path
 from typing import Any
 
 from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, lines_since, modules, packed, showing
-from tests.mutants.runs import WAITS, copied, executed, spent, warmed, watched
+from tests.mutants.runs import copied, executed, spent, warmed, watched
 
 EQUIVALENT = ROOT / "tests" / "mutants" / "README.md"
 KEPT = ROOT / "build" / "mutants"
-DOCUMENTED, DOCUMENTATION = ("dpdist/spec/", "flows/"), {"tests/test_docs.py::test_generated_pages_are_current": 5.0}
-"""Packages whose declarations pages of the documentation are written from, and the test that compares them, with its CPU seconds."""
+DOCUMENTED, DOCUMENTATION = ("dpdist/spec/", "flows/"), "tests/test_docs.py::test_generated_pages_are_current"
+"""Packages whose declarations pages of the documentation are written from, and the test that compares them."""
 SLOWEST = 300.0
 """CPU seconds that a test may take alone and without a fault."""
 WANTED = 0.92
 """Share of the faults that are to be caught, of those that change anything."""
-FILES, LOOKED_AT = 16, 12
-"""Files of tests that a fault is given to, at most, and among which they are looked for."""
+FILES, LOOKED_AT, UNMEASURED = 16, 12, 4
+"""Files of tests that a fault is given to, at most, among which they are looked for, and that run before any is measured."""
 
 
 def digest(*parts: object) -> str:
@@ -91,6 +96,31 @@ def nearest_tests(module: str) -> list[str]:
     return sorted(sorted(tests), key=order)[:LOOKED_AT]
 
 
+WORD = re.compile(r"[A-Za-z_]\w{2,}")
+
+
+@cache
+def words_of_tests() -> tuple[dict[str, set[str]], Counter[str]]:
+    """The words of each file of tests, and how many files have each word."""
+    words = {name: set(WORD.findall((ROOT / name).read_text(encoding="utf-8"))) for name in sorted(files_of_tests())}
+    return words, Counter(word for of in words.values() for word in of)
+
+
+def likely_tests(mutant: Mutant) -> list[str]:
+    """The files of tests that run before any is measured: in turn the next nearest and the next that has rare words of the function."""
+    words, counts = words_of_tests()
+    around = set(WORD.findall(mutant.function()))
+
+    def weight(name: str) -> float:
+        """Each word by its rarity, of long files less. Source: Spärck Jones 1972, squared."""
+        shared = sum(math.log(len(words) / counts[word]) ** 2 for word in around & words[name])
+        return shared / (1.0 + math.log(1 + len(words[name])))
+
+    similar = sorted(words, key=weight, reverse=True)[:LOOKED_AT]
+    either = [file for pair in zip_longest(nearest_tests(mutant.module), similar) for file in pair if file is not None]
+    return list(dict.fromkeys(either))[:UNMEASURED]
+
+
 @dataclass(frozen=True)
 class Measured:
     """The tests of a file that pass without a fault.
@@ -116,19 +146,19 @@ class Runs:
     def __init__(self, tree: Path, cpu_seconds: float) -> None:
         self.tree, self.cpu_seconds = tree, cpu_seconds
         self.written = int(time.time())
-        self.alone = set[str]()
+        self.alone, self.unsound = set[str](), set[str]()
 
-    def earlier_result(self, mutant: Mutant) -> dict[str, Any] | None:
+    def earlier_result(self, mutant: Mutant, *, measuring: bool) -> dict[str, Any] | None:
         """How the tests ended with a fault in an earlier run, where nothing that decided has changed.
 
-        A survivor is tried again with more CPU time.
+        A survivor is tried again with more CPU time, and with files of tests that are measured.
         """
         row = self._ended(mutant)
         if row is None:
             return None
         files = [row["by"].partition("::")[0]] if row["by"] else nearest_tests(mutant.module)
         there = all((ROOT / name).is_file() for name in files)
-        enough = row["by"] or row["limit"] >= self.cpu_seconds
+        enough = row["by"] or (row["limit"] >= self.cpu_seconds and row["measuring"] >= measuring)
         return row if there and enough and row["decided"] == content(*files) else None
 
     def _ended(self, mutant: Mutant) -> dict[str, Any] | None:
@@ -153,35 +183,67 @@ class Runs:
             return Path(f"/proc/{claim.read_text(encoding='utf-8') or 'self'}").exists()
         return False
 
-    def end(self, mutant: Mutant) -> dict[str, Any]:
-        """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test."""
-        began, left, given, asked = spent(), self.cpu_seconds, 0, 0
-        end, by = "survived", None
-        for tests in self._tests_for(mutant):
-            some = cheapest(tests, max(left / 3, 2.0))
-            given, left, asked = given + len(some), left - sum(some.values()), asked + 1
-            end, by = self._planted(mutant, some)
-            if end != "survived" or left <= 0 or asked == FILES:
-                break
+    def end(self, mutant: Mutant, *, measuring: bool) -> dict[str, Any]:
+        """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test.
+
+        Args:
+            measuring: give the fault to the tests that execute its line, not to the likely files as they are.
+        """
+        began = spent()
+        by = None if measuring else self._failing_in_likely_files(mutant)
+        end = "caught" if by else "survived"
+        if measuring:
+            end, by = self._end_among_measured(mutant)
         decided = content(*([by.partition("::")[0]] if by else nearest_tests(mutant.module)))
         cpu = round(spent() - began, 1)
-        row = {"end": end, "by": by, "decided": decided, "tests": given, "cpu": cpu, "limit": self.cpu_seconds}
+        row = {"end": end, "by": by, "decided": decided, "measuring": measuring, "cpu": cpu, "limit": self.cpu_seconds}
         self._result_file(mutant).write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
         self._result_file(mutant).with_suffix(".claim").unlink(missing_ok=True)
         return row
 
+    def _failing_in_likely_files(self, mutant: Mutant) -> str | None:
+        """The first test that fails with a fault: the one that caught it last, the documentation's, or one of the likely files.
+
+        Each file runs until its CPU seconds are used up. One that is killed is left to the run that knows what its tests cost.
+        """
+        before = self._ended(mutant)
+        near = likely_tests(mutant)
+        if before is not None and before["by"]:
+            near.insert(0, before["by"])
+        if _is_documented(mutant):
+            near.insert(0, DOCUMENTATION)
+        for file in near:
+            while True:
+                with self._fault(mutant):
+                    code, by = watched(self.tree, [file], leave_out=self.unsound, stop_after=self.cpu_seconds)
+                if code <= 0:
+                    break
+                by = by or file
+                if self._sound(by):
+                    return by
+                if by == file or by in self.unsound:
+                    break
+                self.unsound.add(by)
+        return None
+
+    def _end_among_measured(self, mutant: Mutant) -> tuple[str, str | None]:
+        """How the tests end that execute the line with a fault, the cheapest of each file, and which one caught it."""
+        left, asked = self.cpu_seconds, 0
+        end, by = "survived", None
+        for tests in self._tests_for(mutant):
+            some = cheapest(tests, max(left / 3, 2.0))
+            left, asked = left - sum(some.values()), asked + 1
+            end, by = self._planted(mutant, some)
+            if end != "survived" or left <= 0 or asked == FILES:
+                break
+        return end, by
+
     def _tests_for(self, mutant: Mutant) -> Iterator[dict[str, float]]:
         """The tests of one file after the other that execute the line with the fault; where none does, all of the nearest file.
 
-        What runs in other processes is executed by no test. Declarations that the documentation shows are given to its test first, and
-        before all others the test comes that caught the fault when it was tried last.
+        What runs in other processes is executed by no test.
         """
         near, found = nearest_tests(mutant.module), False
-        before = self._ended(mutant)
-        if before is not None and before["by"]:  # its file has changed
-            yield {before["by"]: max(before["cpu"], float(WAITS))}
-        if mutant.module.startswith(DOCUMENTED) and showing(mutant.module, mutant.line) is None:
-            yield DOCUMENTATION
         for file in [*near, *(file for file in files_of_tests() if file not in near and self._measured_at(file).exists())]:
             tests = self.measured(file).showing(mutant)
             if tests:
@@ -207,14 +269,8 @@ class Runs:
         return KEPT / f"{digest(mutant.name, mutant.kind, mutant.edit.start, content(mutant.module))}.json"
 
     def _planted(self, mutant: Mutant, tests: dict[str, float]) -> tuple[str, str | None]:
-        """Plant, run, take out."""
-        path = self.tree / mutant.module
-        source = path.read_text(encoding="utf-8")
-        self._write(path, mutant.source())
-        try:
+        with self._fault(mutant):
             code, by = watched(self.tree, list(tests), expected=tests)
-        finally:
-            self._write(path, source)
         if code == 0:
             return "survived", None
         by = by if by in tests else next(iter(tests))
@@ -222,9 +278,23 @@ class Runs:
             return "survived", None
         return ("caught" if code > 0 else "hung"), by
 
+    @contextmanager
+    def _fault(self, mutant: Mutant) -> Iterator[None]:
+        """Plant it, and take it out at the end."""
+        path = self.tree / mutant.module
+        source = path.read_text(encoding="utf-8")
+        self._write(path, mutant.source())
+        try:
+            yield
+        finally:
+            self._write(path, source)
+
     def _sound(self, test: str) -> bool:
-        """Whether a test passes alone without any fault: one that depends on others has caught nothing."""
-        if test not in self.alone and watched(self.tree, [test], spare=SLOWEST)[0] != 0:
+        """Whether a test passes alone without any fault: one that depends on others has caught nothing.
+
+        Of a file that cannot be imported with a fault, the tests run until their CPU seconds are used up.
+        """
+        if test not in self.alone and watched(self.tree, [test], spare=SLOWEST, stop_after=self.cpu_seconds)[0] != 0:
             print(f"{test} fails alone without any fault: mend it", flush=True)
             return False
         self.alone.add(test)
@@ -235,6 +305,11 @@ class Runs:
         path.write_text(source, encoding="utf-8")
         self.written += 1
         os.utime(path, (self.written, self.written))
+
+
+def _is_documented(mutant: Mutant) -> bool:
+    """Whether pages of the documentation are written from the line of a fault."""
+    return mutant.module.startswith(DOCUMENTED) and showing(mutant.module, mutant.line) is None
 
 
 def cheapest(tests: dict[str, float], cpu_seconds: float) -> dict[str, float]:
@@ -266,33 +341,36 @@ def main() -> int:
     parser.add_argument("--since", help="a revision: lines that are newer are three times as likely")
     parser.add_argument("--module", nargs="+", default=[], help="only modules whose path begins so, such as a folder's")
     given = parser.parse_args()
-    os.setpriority(os.PRIO_PROCESS, 0, 10)
+    os.nice(max(0, 10 - os.nice(0)))
     until = time.monotonic() + 60 * given.minutes
     warmed()
     KEPT.mkdir(parents=True, exist_ok=True)
     new = lines_since(given.since) if given.since else ()
     sample = list(islice(drawn(modules(*given.module), given.seed, new), given.sample))
     print(f"{len(sample)} faults, seed {given.seed}", flush=True)
-    known, ends = equivalents(EQUIVALENT), dict[str, list[Mutant]]()
+    known, rows = equivalents(EQUIVALENT), dict[str, dict[str, Any]]()
     with tempfile.TemporaryDirectory(prefix="dpdist-mutants-") as folder:
         tree = Path(folder).resolve()
         copied(tree)
         runs = Runs(tree, given.cpu)
-        for number, mutant in enumerate(sample, start=1):
-            row = runs.earlier_result(mutant)
+        for measuring, (number, mutant) in product((False, True), enumerate(sample, start=1)):
+            row = runs.earlier_result(mutant, measuring=measuring)
             if row is None and packed(mutant.name) in known:
                 row = runs.missed(mutant)
             if row is None and time.monotonic() < until and not runs.claimed(mutant):
-                row = runs.end(mutant)
+                row = runs.end(mutant, measuring=measuring)
                 print(
                     f"{number:4d} {row['end']:9s} {mutant.module}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}"
-                    f" ({row['tests']} tests, {row['cpu']} s, {row['by']})",
+                    f" ({row['cpu']} s, {row['by']})",
                     flush=True,
                 )
             row = row or runs.missed(mutant)
             if row is not None:
-                end = "equivalent" if row["end"] == "survived" and packed(mutant.name) in known else row["end"]
-                ends.setdefault(end, []).append(mutant)
+                rows[mutant.name] = row
+    ends = dict[str, list[Mutant]]()
+    for mutant in (mutant for mutant in sample if mutant.name in rows):
+        end = rows[mutant.name]["end"]
+        ends.setdefault("equivalent" if end == "survived" and packed(mutant.name) in known else end, []).append(mutant)
     return print_summary(ends, known, len(sample))
 
 

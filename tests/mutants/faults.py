@@ -51,6 +51,12 @@ class Mutant:
         """The module with the fault."""
         return _changed(_source(self.module), self.edit)
 
+    def function(self) -> str:
+        """The text of the innermost function around the line; of the module, where it stands outside of functions."""
+        around = _function_around(ast.parse(_source(self.module)), self.line)
+        lines = _source(self.module).splitlines()
+        return "\n".join(lines if around is None else lines[_first_line_number(around) - 1 : around.end_lineno])
+
 
 @cache
 def _source(module: str) -> str:
@@ -225,9 +231,7 @@ def showing(module: str, line: int) -> set[str] | None:
     function's body, and for a constant of the module, the bodies of the functions that name it.
     """
     tree, names = ast.parse(_source(module)), named(_source(module))
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    around = [node for node in functions if _first_line_number(node) <= line <= (node.end_lineno or 0)]
-    inner = max(around, key=_first_line_number, default=None)
+    inner = _function_around(tree, line)
     if inner is not None:
         found = _statement(inner, line) if inner.body[0].lineno <= line else _body(inner)
         return {names[each - 1] for each in found}
@@ -239,9 +243,20 @@ def showing(module: str, line: int) -> set[str] | None:
         if isinstance(target, ast.Name)
     }
     naming = [
-        node for node in functions if any(isinstance(part, ast.Name) and part.id in constants for part in ast.walk(node))
+        node
+        for node in _functions(tree)
+        if any(isinstance(part, ast.Name) and part.id in constants for part in ast.walk(node))
     ]
     return {names[each - 1] for node in naming for each in _body(node)} or None
+
+
+def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def _function_around(tree: ast.Module, line: int) -> ast.FunctionDef | None:
+    around = [node for node in _functions(tree) if _first_line_number(node) <= line <= (node.end_lineno or 0)]
+    return max(around, key=_first_line_number, default=None)
 
 
 def _statement(function: ast.FunctionDef, line: int) -> Iterable[int]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +33,7 @@ WAITS = 30
 many, and ten times its CPU time."""
 LONGEST = 60.0
 """CPU seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
+STOPPED = "this file has had its time"
 SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
 
@@ -40,8 +41,9 @@ SPARE = 10.0
 class Watch:
     """A pytest plugin that limits the CPU time of every test, and writes down the first that fails."""
 
-    def __init__(self, told: Path, expected: dict[str, float], spare: float) -> None:
+    def __init__(self, told: Path, expected: dict[str, float], spare: float, stop_after: float) -> None:
         self.told, self.expected, self.spare = told, expected, spare
+        self.until = spent() + stop_after
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -50,6 +52,8 @@ class Watch:
         signal.alarm(math.ceil(3 * WAITS + 10 * allowed))
         yield
         signal.alarm(0)
+        if spent() > self.until:
+            item.session.shouldstop = STOPPED
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -85,7 +89,7 @@ class LineCoverage:
         self.coverage.switch_context("")
         self.cpu[item.nodeid] = round(spent() - before, 3)
         if spent() - self.began > LONGEST:
-            item.session.shouldstop = "this file has had its time"
+            item.session.shouldstop = STOPPED
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed or report.skipped:
@@ -154,20 +158,31 @@ def warmed() -> None:
 
 
 def watched(
-    tree: Path, tests: list[str], *, expected: dict[str, float] | None = None, spare: float = SPARE
+    tree: Path,
+    tests: list[str],
+    *,
+    expected: dict[str, float] | None = None,
+    spare: float = SPARE,
+    leave_out: Iterable[str] = (),
+    stop_after: float = math.inf,
 ) -> tuple[int, str | None]:
     """Run tests of a tree in a process of their own, up to the first that fails.
 
     Args:
         expected: CPU seconds of each test without a fault; three times that is allowed, and
         spare: CPU seconds more.
-    Returns: the exit code, negative for a signal; and the test that failed.
+        leave_out: tests that do not run.
+        stop_after: CPU seconds after which no further test begins.
+    Returns: the exit code, negative for a signal and 0 where no test failed; and the test that failed.
     """
     told = tree / "told.jsonl"
     told.unlink(missing_ok=True)
-    code = _forked(tree, lambda: _run(tree, ["-x", *tests], Watch(told, expected or {}, spare)))
+    options = ["-x", *(f"--deselect={test}" for test in leave_out)]
+    code = _forked(tree, lambda: _run(tree, [*options, *tests], Watch(told, expected or {}, spare, stop_after)))
     lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
-    return code, json.loads(lines[0])["test"] if lines else None
+    by = json.loads(lines[0])["test"] if lines else None
+    nothing_failed = by is None and code in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return 0 if nothing_failed else code, by
 
 
 def executed(tree: Path, file: str) -> dict[str, Any]:

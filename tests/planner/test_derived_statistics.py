@@ -17,12 +17,12 @@ from dpdist.operators import Matrix
 from dpdist.page.statistic_tables import StatisticRow
 from dpdist.planner import derived_statistics
 from dpdist.planner.derived_statistics import statistic_rows
-from dpdist.planner.error_prediction import assumed_statistic_rows
+from dpdist.planner.error_prediction import assumed_statistic_rows, predict_statistic_errors
 from dpdist.planner.release_plan import plan
 from dpdist.reconstruction.product_space import ProductSpace
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.statistics.statistic_registry import statistic_for
+from dpdist.statistics.statistic_registry import STATISTICS, statistic_for, statistics_by_name
 from dpdist.statistics.value_powers import bin_summands, range_of
 from dpdist.storage.array_store import Store
 from tests.pipeline.test_variances import exact
@@ -97,14 +97,12 @@ def numbers_of(estimate: Any) -> Matrix:
     return np.array([np.nan if number is None else number for number in found], dtype=np.float64)
 
 
-def planned_case(case: str, home: Path) -> tuple[Context, Any]:
-    """A release of means, variances and correlations of some groups, planned."""
+THREE_STATISTICS: list[dict[str, Any]] = [{"mean": "amount"}, {"variance": "tip"}, {"correlation": ["tip", "amount"]}]
+
+
+def planned_case(case: str, home: Path, statistics: list[dict[str, Any]] = THREE_STATISTICS) -> tuple[Context, Any]:
+    """A release of statistics of some groups, planned."""
     branch, asked, others = CASES[case]
-    statistics: list[dict[str, Any]] = [
-        {"mean": "amount"},
-        {"variance": "tip"},
-        {"correlation": ["tip", "amount"]},
-    ]
     spec = {"budget": {"rho": 0.1}, "ledger": {"dataset": "small", "cap": {"rho": 0.25}}, **others}
     path = small_release.write(
         home.parent / "data",
@@ -154,3 +152,16 @@ def test_assumed_statistics_of_each_group_are_those_of_all_cells(home: Path, mon
     monkeypatch.setattr(ProductSpace, "over_values", lambda *_: None)
     np.testing.assert_allclose(found, assumed(), rtol=1e-9)
     assert len({tuple(numbers) for numbers in found}) > 10
+
+
+def test_a_plan_promises_half_the_longest_interval_of_every_statistic(home: Path) -> None:
+    """Of each group, from the ends of the intervals that a release of such records would publish."""
+    columns: dict[int, Any] = {1: "tip", 2: ["tip", "amount"]}
+    statistics = [{name: columns[each.columns]} for name, each in STATISTICS.items() if each.statistic_names]
+    _, planned = planned_case("bins of missing and other values", home, statistics)
+    groups = list(assumed_statistic_rows(planned, 1e4, "even", {}))
+    lengths = [[row.estimate.high - row.estimate.low for row in rows] for rows in groups]
+    assert {rows[0].estimate.statistic for rows in groups} == set(statistics_by_name())
+    promised = predict_statistic_errors(planned, 1e4)
+    assert [error.half_width for error in promised] == pytest.approx([max(each) / 2 for each in lengths])
+    assert [error.typical for error in promised] == pytest.approx([float(np.median(each)) / 2 for each in lengths])

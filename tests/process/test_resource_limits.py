@@ -36,6 +36,7 @@ TREES = {
         "0::/pod/app\n", 1, 2 * GIB,
     ),
     "version 2, no limit": ({"cpu.max": "max 100000", "memory.max": "max"}, "0::/\n", None, None),
+    "version 2, a colon in a name": ({"unit:1:a.service/memory.max": str(2 * GIB)}, "0::/unit:1:a.service\n", None, 2 * GIB),
     "version 1, one mount each": (
         {"cpu/a/cpu.cfs_quota_us": "50000", "cpu/a/cpu.cfs_period_us": "100000", "memory/a/memory.limit_in_bytes": str(GIB)},
         "3:memory:/a\n1:cpu:/a\n", 1, GIB,

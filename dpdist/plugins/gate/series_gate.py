@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,9 +184,6 @@ def _is_earlier(other: Any, certificate: Any) -> bool:
 def _compared_answers(first_rows: list[int]) -> Places:
     """The answers that are compared: whole groups, those with the fewest answers first."""
     groups = sorted(pairwise(first_rows), key=lambda group: group[1] - group[0])
-    compared: list[int] = []
-    for first, end in groups:
-        if len(compared) + end - first > MOST_COMPARISONS:
-            break
-        compared.extend(range(first, end))
-    return np.array(sorted(compared), dtype=np.int64)
+    totals = accumulate(end - first for first, end in groups)
+    rows = [range(*group) for group, total in zip(groups, totals, strict=True) if total <= MOST_COMPARISONS]
+    return np.array(sorted(chain.from_iterable(rows)), dtype=np.int64)

@@ -16,6 +16,7 @@ import yaml
 from dpdist.page.citation import link_address
 from dpdist.publish.release_folder import certificate_of
 from dpdist.spec import load
+from dpdist.spec.sections.output import AboutSpec
 from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.small_release import run
@@ -29,6 +30,19 @@ ABOUT = {
     "published": "2026-12-01",
     "license": "CC-BY-4.0",
 }
+SHOWN_IN = {
+    "curator": "CITATION.cff croissant.json deployment.yaml index.html",
+    "description": "CITATION.cff answers.csv-metadata.json croissant.json deployment.yaml index.html",
+    "intended_use": "deployment.yaml",
+    "region": "deployment.yaml",
+    "published": "CITATION.cff croissant.json deployment.yaml",
+    "sector": "deployment.yaml",
+    "authors": "CITATION.cff citation.bib citation.json deployment.yaml index.html",
+    "license": "CITATION.cff croissant.json index.html",
+    "contact": "CITATION.cff index.html",
+    "address": "CITATION.cff citation.bib citation.json croissant.json deployment.yaml index.html",
+}
+"""Every field of ``about``, and the files of a release that show its value."""
 OPTIONAL = {"data_product_sector", "sources", "notes"}
 """Fields that say more than a release knows, and may be left out of a complete record."""
 
@@ -123,6 +137,26 @@ def test_every_release_is_cited_in_words_and_for_programs(home: Path) -> None:
         assert f'<a href="{name}">' in page
         assert (done.folder / name).is_file()
     assert not (done.folder / "CITATION.cff").exists()
+
+
+def test_every_word_about_a_release_stands_in_the_files_that_show_it(home: Path) -> None:
+    about = ABOUT | {
+        "sector": "Education",
+        "authors": ["Ada Weiss"],
+        "contact": "statistics@example.org",
+        "address": "https://example.org/visitors",
+    }
+    folder = run(small_release.write(home.parent / "data", about=about), home).folder
+    texts = {
+        path.name: path.read_text()
+        for path in folder.iterdir()
+        if path.suffix in (".cff", ".bib", ".json", ".yaml", ".html")
+    }
+    values = {field: value if isinstance(value, str) else value[0] for field, value in about.items()}
+    assert set(about) == set(AboutSpec.model_fields)
+    assert {field: {name for name, text in texts.items() if value in text} for field, value in values.items()} == {
+        field: set(names.split()) for field, names in SHOWN_IN.items()
+    }
 
 
 @pytest.mark.parametrize(
