@@ -99,12 +99,6 @@ def test_the_bound_of_errors_is_that_for_one_person_in_all_their_groups(home: Pa
     assert claimed["certified_gap"] == pytest.approx(0, abs=1e-6)
 
 
-def test_a_release_killed_after_its_charge_publishes_the_same_bytes(home: Path) -> None:
-    path = small_release.write(home.parent / "data", table=visit_records(), **ASKED)
-    expected = small_release.undisturbed(path, home)
-    assert small_release.tree(Path(small_release.run(path, home).folder)) == expected
-
-
 @pytest.mark.parametrize("pure", [False, True])
 def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
     """Of 2,000 simulated releases with the noise of the plan; a noise that is a fifth too large is seen."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -40,7 +39,6 @@ from dpdist.strategies.strategy import Strategy
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 from tests.support.complete_tree import installed_releases, needs_plugin
-from tests.support.forked_programs import exit_code, killed_run
 from tests.support.measurement_readers import Remembering, measured
 from tests.support.standardised_errors import covered_share_limits
 
@@ -307,22 +305,6 @@ def test_means_and_sums_are_published_shown_and_asked_for_alike(
     half = (float(rows[0]["high_95"]) - float(rows[0]["low_95"])) / 2
     assert f"<td>{format_number(float(rows[0]['mean']), digits_for(half, float(rows[0]['mean'])))}</td>" in page
     assert str(number) not in certificate["method"]["sums"].values()
-
-
-@pytest.mark.parametrize(
-    ("point", "name"),
-    [
-        ("dpdist.privacy.noise.Noise", "draw"),
-        pytest.param("dpdist.pipeline.publish", "published_measurements", marks=pytest.mark.slow),
-        pytest.param("dpdist.privacy.ledger.budget_ledger.Ledger", "commit", marks=pytest.mark.slow),
-    ],
-)
-def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str, home: Path) -> None:
-    path = small_release.write(home.parent / "data", table=table(60), **changes(workload=[ASKED[0], ASKED[2]]))
-    expected = small_release.undisturbed(path, home)
-    assert "means.csv" in expected
-    assert exit_code(killed_run, point, name, path, home) == -signal.SIGKILL
-    assert small_release.tree(small_release.run(path, home).folder) == expected
 
 
 def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:

@@ -275,14 +275,22 @@ def test_variances_are_published_shown_and_asked_for_alike(
 
 @pytest.mark.parametrize(
     ("point", "name"),
-    [("dpdist.pipeline.publish", "statistics"), pytest.param("dpdist.privacy.noise.Noise", "draw", marks=pytest.mark.slow)],
+    [
+        ("dpdist.pipeline.publish", "statistics"),
+        pytest.param("dpdist.pipeline.publish", "published_measurements", marks=pytest.mark.slow),
+        pytest.param("dpdist.privacy.noise.Noise", "draw", marks=pytest.mark.slow),
+        pytest.param("dpdist.privacy.ledger.budget_ledger.Ledger", "commit", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str, home: Path) -> None:
+    """Means and variances: whatever else is published goes the same way as counts (tests/faults/test_steps.py)."""
     path = small_release.write(
-        home.parent / "data", table=table(60), **changes(workload=ASKED[:1], sums={"amount": SUMS["amount"]})
+        home.parent / "data",
+        table=table(60),
+        **changes(workload=[ASKED[0], {**BY_BRANCH, "mean": "amount"}], sums={"amount": SUMS["amount"]}),
     )
     expected = small_release.undisturbed(path, home)
-    assert "variances.csv" in expected
+    assert {"means.csv", "variances.csv"} <= expected.keys()
     assert exit_code(killed_run, point, name, path, home) == -signal.SIGKILL
     assert small_release.tree(small_release.run(path, home).folder) == expected
 

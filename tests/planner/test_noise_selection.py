@@ -8,7 +8,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dpdist import engine
@@ -26,7 +25,6 @@ from dpdist.spec import Job, load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import Strategy
 from tests.support import small_release
-from tests.support.measurement_readers import errors_of
 
 AGES = {"age": {"from": 0, "to": 11}}
 BINS = {"age": {"from": 0, "to": 255}}
@@ -267,7 +265,6 @@ def _released(home: Path, release: str, **changes: Any) -> Release:
 
 
 def test_a_release_is_charged_the_epsilon_and_leaves_the_delta(home: Path) -> None:
-    """The error of real releases is the predicted one: 12 bins, 100 releases; three standard errors of a mean of squares."""
     ledger = capped(8, epsilon=4, delta=1e-6)
     given = {**spec_content(release="small-1", ledger=ledger), "budget": {"epsilon": 0.5, "delta": 1e-9}}
     done = small_release.run(small_release.write(home.parent / "data", **given), home)
@@ -276,8 +273,6 @@ def test_a_release_is_charged_the_epsilon_and_leaves_the_delta(home: Path) -> No
         receipt = ledger_of_home.receipt("small-1")
     assert receipt is not None
     assert receipt.loss == Loss.laplace(Fraction(1, 2))
-    ratio = np.mean(errors_of(done.plan, 100) ** 2) / done.certificate["mechanism"]["rmse"] ** 2
-    assert abs(ratio - 1) < 3 * np.sqrt(5 / 1200)
 
 
 def test_the_share_of_a_cap_follows_the_rule_of_the_first_charge() -> None:

@@ -395,41 +395,6 @@ def test_removed_newest_rows_are_found_by_a_noted_head(ledger: Ledger, url: str)
         ledger.verify(noted)
 
 
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        ("DELETE FROM dpdist_salts", "'a': its salt must be there"),
-        ("INSERT INTO dpdist_salts SELECT 'stranger', salt FROM dpdist_salts", "'stranger': its salt"),
-    ],
-)
-def test_salts_exist_exactly_while_a_release_runs(ledger: Ledger, url: str, statement: str, message: str) -> None:
-    ledger.reserve(charge("a"))
-    tamper(url, statement)
-    with pytest.raises(LedgerError, match=message):
-        ledger.verify()
-
-
-@pytest.mark.parametrize("event", ["committed", "reserved", "declared"])
-def test_rows_that_only_look_right_are_found(ledger: Ledger, url: str, event: str) -> None:
-    """Someone who can compute digests appends an event out of order, a charge beyond the cap, or another cap."""
-    for name in "abc":
-        ledger.reserve(charge(name))
-    last = ledger.entries()[-1]
-    facts: dict[str, object] = {**last["facts"]}
-    if event == "declared":
-        facts = {"cap": {"per": "total", "rho": "9"}, "protection": RECORDS.facts(), "run": "", "ledger": ""}
-    row = {**last, "sequence": 5, "event": event, "release": "d" if event == "reserved" else "c", "previous": last["digest"]}
-    row["facts"] = json.dumps(facts, sort_keys=True)
-    del row["digest"]
-    row["digest"] = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(database.entries.insert().values(**row))
-    engine.dispose()
-    with pytest.raises(LedgerError, match=r"row 5: .* breaks the ledger's rules"):
-        ledger.verify()
-
-
 def test_a_clock_set_back_changes_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Order, states and budget periods come from the rows and the release's own date, never from the clock."""
     cap = Cap(rho=Fraction(1, 10), per="day")
@@ -707,44 +672,6 @@ def test_parts_follow_each_other(ledger: Ledger) -> None:
     ledger.verify()
 
 
-@pytest.mark.parametrize("forgery", ["unpaid", "twice", "gap", "free"])
-def test_forged_parts_are_found(ledger: Ledger, url: str, forgery: str) -> None:
-    """Rows with right digests that no ledger would have written."""
-    finished(ledger, stream_charge("r0", 0, 5))
-    part = {"stream": "hours", "digest": "way", "start": 5, "stop": 9}
-    loss = {"rho": "0", "pure": "0", "slack": "0"}
-    if forgery == "unpaid":
-        part = {**part, "stream": "another", "start": 0}
-    elif forgery == "twice":
-        part = {**part, "start": 0}
-    elif forgery == "gap":
-        part = {**part, "start": 6}
-    whole = {"rho": "1/10", "pure": "0", "slack": "0"}
-    last = ledger.entries()[-1]
-    reserved = next(row["facts"] for row in ledger.entries() if row["event"] == "reserved")
-    facts = {**reserved, "loss": loss, "own": whole, "part": part}
-    if forgery == "free":
-        del facts["part"]
-    row = {
-        "sequence": last["sequence"] + 1,
-        "event": "reserved",
-        "dataset": "people",
-        "release": "forged",
-        "attempt": 1,
-        "facts": json.dumps(facts, sort_keys=True),
-        "written_at": last["written_at"],
-        "previous": last["digest"],
-    }
-    row["digest"] = database.row_digest(row)
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(database.entries.insert().values(**row))
-        connection.execute(database.salts.insert().values(release="forged", salt=bytes(32)))
-    engine.dispose()
-    with pytest.raises(LedgerError, match="breaks the ledger's rules"):
-        ledger.verify()
-
-
 def reserve_part(url: str, number: int) -> bool:
     book = Ledger(url)
     try:
@@ -890,21 +817,6 @@ def test_caps_change_with_who_and_why(ledger: Ledger, url: str) -> None:
     ledger.verify()
     tamper(url, "UPDATE dpdist_caps SET facts = replace(facts, '1/10', '9')")
     with pytest.raises(LedgerError, match="dpdist_caps"):
-        ledger.verify()
-
-
-@pytest.mark.parametrize(
-    ("statement", "table"),
-    [
-        ("UPDATE dpdist_accounts SET rho = '0'", "dpdist_accounts"),
-        ("UPDATE dpdist_releases SET state = 'aborted'", "dpdist_releases"),
-        ("DELETE FROM dpdist_records", "dpdist_records"),
-    ],
-)
-def test_altered_sums_and_states_are_found(ledger: Ledger, url: str, statement: str, table: str) -> None:
-    ledger.reserve(charge("a", files=("f",)))
-    tamper(url, statement)
-    with pytest.raises(LedgerError, match=table):
         ledger.verify()
 
 
@@ -1095,18 +1007,6 @@ def test_a_restart_of_the_database_while_a_process_waits_for_the_lock_is_waited_
     assert ledger.verify().rows == 2
     ledger.close()
     engine.dispose()
-
-
-def test_an_altered_salt_of_a_running_release_is_found(ledger: Ledger, url: str) -> None:
-    ledger.reserve(charge("r"))
-    drawing(ledger, "r")
-    assert ledger.verify().running == 1
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(database.salts.update().values(salt=bytes(32)))
-    engine.dispose()
-    with pytest.raises(LedgerError, match="'r': its salt was altered, so its noise cannot be drawn; restore a backup"):
-        ledger.verify()
 
 
 DAMAGED = [

@@ -119,3 +119,12 @@ def test_a_statement_that_breaks_one_condition_alone_is_refused_by_it(database: 
     with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.SerializationFailure)):
         run(database, *before, forged)
     run(database, *before, forged, trigger=conditions()[condition])
+
+
+def test_sums_of_a_new_period_follow_their_row(database: Database) -> None:
+    """A period begins with the loss of its first charge, and with no other one."""
+    sums = "sequence, rule, releases, pure, squares, as_gaussian, slack, failure"
+    begun = f"INSERT INTO dpdist_accounts (dataset, period, rho, {sums}) SELECT dataset, '2026-01', '{{}}', {sums} FROM dpdist_accounts"
+    run(database, reserved(period="2026-01"), begun.format("1/7"))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="by its loss and once"):
+        run(database, reserved(period="2026-01"), begun.format("1/9"))

@@ -6,12 +6,10 @@ import hashlib
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from dpdist.arrays.lazy_vector import ArrayVector, Constant, to_array
 from dpdist.content.release_content import decimals_of
@@ -21,7 +19,6 @@ from dpdist.measurement.dense_measurement import COMPLETION, COMPLETION_L1, Dens
 from dpdist.measurement.integer_measurement import Norm
 from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, sensitivity_squared
 from dpdist.operators import Identity, Prefix, Total
-from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.reconstruction.answer_vectors import AnswerRequest
@@ -31,7 +28,6 @@ from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, l
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
 from dpdist.workloads.range_workloads import cdf
-from tests.case_selection import always
 from tests.support.complete_tree import installed_strategies
 from tests.support.measurement_readers import reader_of
 from tests.support.oracles import brute_force_sensitivity
@@ -190,57 +186,6 @@ def test_answers_of_one_estimate_are_consistent() -> None:
     np.testing.assert_allclose(parts["age x work"].sum(axis=0), parts["work"], atol=1e-9 * scale)
     np.testing.assert_allclose(parts["sex x work"].sum(axis=1), parts["sex"], atol=1e-9 * scale)
     np.testing.assert_allclose(parts["sex"].sum(), parts["total"].item(), atol=1e-9 * scale)
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(
-    "name",
-    always(
-        ["coa", "identity", "wavelet, L1"],
-        ["coa", "identity", "gaussian", "hierarchical", "laplace", "wavelet, L1", "low rank, L1"],
-    ),
-)
-def test_empirical_covariance_matches_the_predicted_one(name: str) -> None:
-    """400 runs with different keys; covariance predicted by a dense pseudo-inverse, not by the code under test."""
-    strategy = BUILD[name](MIXED)
-    pure = strategy.norm == "l1"
-    budget, runs = Loss.laplace(Fraction(1, 3)) if pure else Loss.gaussian(Fraction(1, 20)), 400
-    grid = strategy.measurement(MIXED, neighbours="add-remove", most_records=1)
-    noise = grid.noise(budget)
-    reader = reader_of(MIXED, grid, direct=(not strategy.consistent))
-    x = np.random.default_rng(1).integers(0, 500, MIXED.shape[1])
-    exact = grid.apply(grid.base.matvec(x))
-    rows, a = MIXED.unweighted.dense(), strategy.matrix()
-    sigma = np.sqrt(2) * strategy.l1_sensitivity / (1 / 3) if pure else strategy.l2_sensitivity / np.sqrt(2 / 20)
-    spread = np.diag(1 / MIXED.weights) if (not strategy.consistent) else rows @ np.linalg.pinv(a)
-    covariance = sigma**2 * spread @ spread.T
-    values, vectors = np.linalg.eigh(covariance)
-    kept = values > 1e-9 * values[-1]
-    whiten = vectors[:, kept] / np.sqrt(values[kept])
-    noises = []
-    for run in range(runs):
-        key = hashlib.sha256(f"run {run}".encode()).digest()
-        measured = exact + noise.draw(key, count=exact.size)
-        answers, errors, half = reader.answers(0, MIXED.shape[0], reader.estimate(measured), noise)
-        noises.append(answers - rows @ x)
-    np.testing.assert_allclose(errors, np.sqrt(np.diag(covariance)), rtol=1e-5)
-    white = np.array(noises) @ whiten
-    # a squared Laplace has a variance of 5, a squared normal one of 2; sums of both are normal here to far beyond 5 sigma
-    energy, freedom, variance = float((white**2).sum()), white.size, 5.0 if pure else 2.0
-
-    def far(factor: float) -> float:
-        """Standard deviations between the energy and the one expected if every scale were ``factor`` times as large."""
-        return abs(energy / factor**2 - freedom) / np.sqrt(variance * freedom)
-
-    assert far(1.0) < 6  # fails by chance once in 1e9
-    assert far(0.9) > 6
-    assert far(1.1) > 6
-    mean = np.abs(white.mean(axis=0)).max() * np.sqrt(runs)
-    assert mean < stats.norm.isf(1e-9 / white.shape[1])
-    off_diagonal = np.cov(white.T) - np.eye(white.shape[1])
-    assert np.abs(off_diagonal).max() < 8 * np.sqrt(variance / runs)
-    covered = (np.abs(np.array(noises)) <= half).mean()
-    assert 0.93 < covered < 0.97
 
 
 def test_measuring_refuses_what_it_cannot_read() -> None:

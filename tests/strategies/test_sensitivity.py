@@ -35,8 +35,8 @@ from dpdist.strategies import (
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries
 from dpdist.strategies.representations import DirectStrategy
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
-from dpdist.workloads import Workload, dnf, filtered, marginals, predicates, prefix
-from dpdist.workloads.time_filters import exponential, running_sum
+from dpdist.workloads import Workload, dnf, filtered, marginals, predicates, prefix, union
+from dpdist.workloads.time_filters import exponential, running_sum, window
 from tests.support.complete_tree import installed_mechanisms, installed_strategies, plugin_object
 from tests.support.measurement_readers import filter_of
 from tests.support.oracles import brute_force_sensitivity
@@ -127,6 +127,10 @@ GRIDS: dict[str, tuple[Strategy, Workload]] = {
     "laplace": (laplace(prefix(3)), prefix(3)),
     "hierarchical, L1": (hierarchical((4,), prefix(4), branching=2, norm="l1"), prefix(4)),
 }
+A_AND_B = Domain((Attribute("a", edges=(0, 1, 2, 3)), Attribute("b", categories=("x", "y"))))
+TABLES, WINDOWS = marginals(A_AND_B, 1), filtered(A_AND_B, "a", [window(2)], by=("b",))
+for name, asked in {"tables and windows": union(TABLES, WINDOWS), "windows and tables": union(WINDOWS, TABLES)}.items():
+    GRIDS[name] = (coa(asked), asked)
 for low_rank in installed_strategies("low_rank").values():
     GRIDS["low rank, L1"] = (low_rank(prefix(3), norm="l1"), prefix(3))
 if installed_mechanisms("weighted-design"):

@@ -163,22 +163,6 @@ def test_cost_is_the_dense_optimum(case: str) -> None:
     assert strategy.l2_sensitivity == pytest.approx(strategy.operator.l2_sensitivity)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> None:
-    workload, strategy = CASES[case]
-    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, TermMeasurement)
-    x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
-    noise = Noise(GAUSSIAN, round(grid.sensitivity))
-    found = [of_block(grid, block, tables_of(grid, x, workload.domain.shape), noise) for block in workload.blocks]
-    answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=1e-6)
-    spread = workload.unweighted.dense() @ np.linalg.pinv(strategy.matrix())
-    np.testing.assert_allclose(errors, np.sqrt((spread**2).sum(axis=1)) * strategy.l2_sensitivity, rtol=1e-6)
-    # residual terms bound the columns term by term: the largest columns need not stand in one cell
-    assert (errors**2 * workload.weights**2).sum() == pytest.approx(strategy.workload_cost, rel=1e-6)
-
-
 def test_a_row_that_would_be_rounded_to_nothing_is_refused() -> None:
     """Five factors have 13 bits each: a row of 2^-15 of the weight is none, and readers could not invert what is measured."""
     factor = np.array([[0.5, -0.5, 0.0], [2.0**-16, 2.0**-16, -(2.0**-15)]])

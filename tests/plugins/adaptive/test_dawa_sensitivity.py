@@ -21,8 +21,8 @@ from dpdist.plugins.adaptive.dawa import (
 )
 from dpdist.privacy.accounting import Loss
 from dpdist.workloads import all_ranges, prefix
-from tests.properties.test_sensitivity import NEIGHBOURS, owned
-from tests.strategies.test_sensitivity import EVERY
+from tests.contracts.pipeline import person_histograms
+from tests.strategies.test_sensitivity import BOTH, EVERY
 from tests.support.oracles import brute_force_sensitivity
 
 
@@ -43,7 +43,7 @@ def all_partitions(first: int, cells: int) -> list[list[int]]:
     return [[stop, *rest] for stop in range(first + 1, cells + 1) for rest in all_partitions(stop, cells)]
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@pytest.mark.parametrize("neighbours", BOTH)
 @pytest.mark.parametrize("most", [1, 2])
 def test_both_parts_of_dawa_keep_their_share(neighbours: Any, most: int) -> None:
     """Whatever partition is chosen, the totals move by no more than their noise hides; so do the costs that choose it."""
@@ -60,7 +60,7 @@ def test_both_parts_of_dawa_keep_their_share(neighbours: Any, most: int) -> None
         rows = weights[:, None] * ListedRanges(len(stops), ends).dense().astype(np.int64) @ member
         worst_total = max(worst_total, brute_force_sensitivity(rows, neighbours, most, power=1))
     histograms = [np.array(h) for h in ((0, 0, 0, 0), (3, 0, 0, 0), (1, 4, 1, 2), (2, 0, 0, 9))]
-    worst_cost, held = 0, owned(cells, most)
+    worst_cost, held = 0, list(person_histograms(cells, most))
     for x in histograms:
         costs = [np.concatenate(interval_costs(x + one)) for one in held]
         for one in costs if neighbours == "replace-one" else costs[:1]:

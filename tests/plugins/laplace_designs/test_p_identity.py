@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from scipy import stats
 
-from dpdist import engine
 from dpdist.errors import InvalidInput
-from dpdist.planner.release_plan import plan
-from dpdist.runtime.context import Context, ignore_progress
-from dpdist.spec import load
-from dpdist.storage.array_store import Store
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, p_identity
 from dpdist.strategies.p_identity_design import cost_and_gradient, fit_p_identity
 from dpdist.strategies.strategy import Step
 from dpdist.workloads import Gram, Workload, all_ranges, explicit, marginals, prefix, random_ranges
 from tests.case_selection import slow_after_first
-from tests.properties.spec_parts import PURE
-from tests.support import small_release
-from tests.support.measurement_readers import errors_of
-from tests.support.standardised_errors import RATE
 
 
 def test_cost_and_gradient() -> None:
@@ -80,47 +68,6 @@ def test_it_goes_on_from_a_checkpoint_and_refuses_nonsense() -> None:
         p_identity(workload, queries=0)
     with pytest.raises(InvalidInput, match="start"):
         p_identity(workload, start=np.ones((1, 32)))
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("mechanism", ["p-identity-products", "weighted-marginals"])
-def test_releases_over_several_attributes_have_the_predicted_error(mechanism: str, tmp_path: Path) -> None:
-    """Real draws of the noise, read as answers are: their mean square is the prediction, at a rate of false alarms of 1e-4.
-
-    A scale twice or half as large fails.
-    """
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
-    found = plan(context, load(small_release.spec(**PURE, mechanism=mechanism)))
-    weights = found.workload.weights
-    totals = np.average(errors_of(found, 60) ** 2, axis=1, weights=weights**2)
-    predicted = found.certificate()["mechanism"]["rmse"] ** 2
-
-    def fits(scale: float) -> bool:
-        spread = scale * totals.std(ddof=1) / totals.size**0.5
-        return abs(scale * totals.mean() - predicted) <= stats.norm.isf(RATE / 2) * spread
-
-    assert fits(1.0)
-    assert not fits(4.0)
-    assert not fits(0.25)
-
-
-@pytest.mark.statistical
-@pytest.mark.slow
-def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> None:
-    """Over 300 releases at epsilon 1: the mean square of all answers over the prediction."""
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
-    changes = {
-        "domain": {"age": {"from": 0, "to": 31}},
-        "workload": [{"ranges": {"of": ["age"]}}],
-        "budget": {"epsilon": 1},
-        "ledger": {"dataset": "p", "cap": {"epsilon": 1}},
-    }
-    found = plan(context, load(small_release.spec(**changes, mechanism="p-identity")))
-    squares = errors_of(found, 300) ** 2
-    mean, rmse = squares.mean(axis=1), found.certificate()["mechanism"]["rmse"]
-    assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / 300**0.5)
-    column = np.abs(found.measurement.mixing).sum(axis=0).max()
-    assert found.measurement.sensitivity_squared == int(column) ** 2
 
 
 def test_a_total_alone_has_no_cost_that_rounding_made() -> None:

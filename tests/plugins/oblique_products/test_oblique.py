@@ -29,7 +29,6 @@ from dpdist.workloads import Block, Workload, marginals
 from tests.case_selection import slow_after_first
 from tests.strategies.test_product_bound import marginal_workload, some_union
 from tests.support import small_release
-from tests.support.measurement_readers import errors_of
 
 
 @pytest.mark.parametrize(
@@ -147,18 +146,13 @@ QUERIES = [
 ]
 
 
-def test_the_integers_of_the_grid_have_the_direction_and_the_predicted_errors(tmp_path: Path) -> None:
-    """Over 300 releases: the mean square of all answers, by their squared weights, over the prediction."""
+def test_the_integers_of_the_grid_have_the_direction(tmp_path: Path) -> None:
     found = pipeline(tmp_path, workload=QUERIES, mechanism="oblique")
     assert set(found.measurement.directions) == {0}
     for term in found.measurement.terms:
         for axis, factor in zip(term.axes, term.factors, strict=True):
             whole = found.measurement.directions.get(axis, np.ones(factor.shape[1], dtype=np.int64))
             assert (factor @ whole == 0).all()
-    weights = found.workload.weights
-    mean = np.average(errors_of(found, 300) ** 2, axis=1, weights=weights**2)
-    rmse = found.certificate()["mechanism"]["rmse"]
-    assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / math.sqrt(300))
     again = pipeline(tmp_path, workload=QUERIES, mechanism="oblique")  # read back from the store
     assert again.measurement.digest == found.measurement.digest
     assert again.strategy.worst(found.workload) == pytest.approx(found.strategy.worst(found.workload))

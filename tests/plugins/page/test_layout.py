@@ -66,7 +66,7 @@ def test_charts_are_laid_out_for_the_screen(gallery_page: Path, browser: Any, sc
     ("screen", "look"),
     [
         ("phone", "dark"),
-        pytest.param("desk", "light", marks=pytest.mark.slow),
+        ("desk", "light"),
         pytest.param("phone", "light", marks=pytest.mark.slow),
         pytest.param("desk", "dark", marks=pytest.mark.slow),
     ],
@@ -101,6 +101,7 @@ def test_a_page_without_scripts_has_its_charts_and_its_first_answers(browser: An
     unfolded(page)
     assert page.locator("svg.narrow:visible").count() >= 6
     assert page.locator("#answers tbody tr").count() == 50
+    assert "all are in the files" in (page.locator("noscript").inner_html() or "")
     page.context.close()
 
 

@@ -38,6 +38,7 @@ from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
 from tests.support import small_release
 from tests.support.measurement_readers import errors_of
+from tests.support.standardised_errors import covered_share_limits
 
 
 def sums(steps: int) -> Workload:
@@ -196,8 +197,9 @@ PERSONS: dict[str, Any] = {
 def test_intervals_of_a_stream_with_persons_cover(
     tmp_path: Path, mechanism: str, dense: int, releases: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Simulated releases: their mean square is the predicted one, and 95 % lie within the interval of each of twelve steps, within four
-    standard errors: one of 1,200 such tests fails by chance, and the seed is fixed. Noise a fifth too large or too small is seen."""
+    """Simulated releases: their mean square is the predicted one, within four standard errors, and 95 % lie within the interval of each of
+    twelve steps, all of which hold but for one in 1,000 such tests. In 1,000 releases noise 30 % too large or too small is seen.
+    """
     monkeypatch.setattr(participation_optimum, "DENSE_STEPS", dense)
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(small_release.spec(**PERSONS, mechanism=mechanism)))
@@ -207,14 +209,11 @@ def test_intervals_of_a_stream_with_persons_cover(
     factor = rows_of(planned) * planned.measurement.spacing
     spread = np.linalg.norm(np.tril(np.ones(factor.shape)) @ np.linalg.inv(factor), axis=1)
     standardised = np.abs(errors) / (spread * planned.noise.deviation * planned.measurement.spacing)
+    least, most = covered_share_limits(releases, 1e-3 / 12)
     for step in range(12):
-        inside = (standardised[:, step] <= NORMAL_95).mean()
-        assert inside == pytest.approx(0.95, abs=4 * math.sqrt(0.05 * 0.95 / releases))
-        if releases == 1000:
-            for scale in (0.8, 1.2):
-                assert abs((scale * standardised[:, step] <= NORMAL_95).mean() - 0.95) > 4 * math.sqrt(
-                    0.05 * 0.95 / releases
-                )
+        assert least <= (standardised[:, step] <= NORMAL_95).mean() <= most
+        for scale in (0.7, 1.3) if releases == 1000 else ():
+            assert not least <= (scale * standardised[:, step] <= NORMAL_95).mean() <= most
 
 
 def rows_of(planned: ReleasePlan) -> np.ndarray:

@@ -20,7 +20,6 @@ from dpdist.strategies import square_root
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
 from tests.support import small_release
-from tests.support.measurement_readers import errors_of
 
 FILTERS = {
     "running sum": running_sum(48),
@@ -112,17 +111,6 @@ def test_a_stream_grows_part_by_part_under_one_charge(home: Path) -> None:
         truth[age:, "fm".index(sex)] += 1
     errors = tables[11]["standard_error"].to_numpy().reshape(-1, 2)
     assert (np.abs(last - truth) < 5 * errors).all()
-
-
-def test_the_error_is_the_predicted_one(tmp_path: Path) -> None:
-    """Mean squared error of 400 releases over the prediction, within four of its own standard errors."""
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
-    planned = plan(context, load(small_release.spec(**DAYS)))
-    squares = errors_of(planned, 400) ** 2
-    mean, rmse = squares.mean(axis=1), planned.certificate()["mechanism"]["rmse"]
-    assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / 20)
-    worst = next(row.worst for row in planned.table) or 0
-    assert squares.mean(axis=0).max() / (worst * planned.noise_multiplier) ** 2 == pytest.approx(1, abs=0.3)
 
 
 def compared(folder: Path, **changes: Any) -> dict[str, float]:

@@ -67,25 +67,27 @@ def test_what_cannot_be_combined_is_refused(estimates: list[float], variances: l
 @pytest.mark.parametrize("mechanism", always(["adaptive"], ["marginals", "adaptive", "identity"]))
 @mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", mock.Mock(return_value=bytes(range(32))))
 def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: Path) -> None:
-    """Counts are large here, so that fits are nearly linear: the spread of a count is its standard error, and intervals hold. Of adaptive
-    rounds it is smaller: what all tables say together is more precise than the first one, which answers are read from. Noise and draws are
-    the same in every run: a digest that holds when and from where records were charged is not what sets are drawn by here."""
+    """Counts are large here, so that fits are nearly linear: the spread of a count is its standard error. Of adaptive rounds it is smaller:
+    what all tables say together is more precise than the first one, which answers are read from. No true count lies further off than 2.5
+    times its interval: by Student's law with 19 degrees of freedom one of five does in 4,000 runs (two of five intervals of 95 % fail in
+    one of 40). Noise and draws are the same in every run: a digest that holds when and from where records were charged is not what sets
+    are drawn by here.
+    """
     (home / "root.key").unlink()
     known_key(home)
     release = published(home, mechanism=mechanism, budget={"rho": 0.2})
     known = replace(release.published, measurement=replace(release.published.measurement, digest="5c" * 32))
     tables = synthetic_records.load_tables(known)
     sets = [tables.fit_model(number).draw_records(None, 0).records for number in range(1, 21)]
-    records, held, spreads = small_release.records(), list[bool](), list[float]()
+    records, spreads = small_release.records(), list[float]()
     for name, values in (("sex", ["f", "m"]), ("work", ["a", "b", "c"])):
         for value in values:
             counts = [float((made[name].to_numpy(zero_copy_only=False) == value).sum()) for made in sets]
             found = combine_estimates(counts)
             true = float((records[name].to_numpy(zero_copy_only=False) == value).sum())
-            held.append(found.low_95 - 0.5 <= true <= found.high_95 + 0.5)
+            assert abs(found.value - true) <= 2.5 * (found.high_95 - found.value) + 0.5
             (answer,) = release.ask(f"count where {name}={value}")
             spreads.append(float(np.std(counts, ddof=1)) / answer.standard_error)
-    assert sum(held) >= 4
     assert 0.55 < float(np.median(spreads)) < 1.5
 
 
