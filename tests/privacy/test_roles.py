@@ -14,8 +14,10 @@ import pytest
 
 from dpdist.errors import LedgerError
 from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
+from dpdist.privacy.ledger import database as db
 from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, Receipt
 from dpdist.privacy.privacy_unit import ProtectedRecords
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.postgres_server import Server
 
@@ -163,6 +165,85 @@ def charged(database: Database, loss: Loss, release: str = "r1") -> Receipt:
     owner.close()
     application.close()
     return receipt
+
+
+SUMS = (
+    "UPDATE dpdist_accounts SET rho = '0'",
+    "UPDATE dpdist_accounts SET releases = 0",
+    "UPDATE dpdist_accounts SET pure = '0', squares = '0', as_gaussian = '0'",
+    "UPDATE dpdist_accounts SET as_gaussian = '1/100'",
+    "UPDATE dpdist_accounts SET slack = '1'",
+    "UPDATE dpdist_accounts SET failure = '1/10'",
+    "UPDATE dpdist_accounts SET rho = rho",  # of a row that was counted before
+    "INSERT INTO dpdist_accounts VALUES ('people', '2026-01', 1, 'gaussian', 1, '0', '0', '0', '0', '0', '0')",
+)
+
+
+@pytest.mark.parametrize("statement", slow_after_first(4, SUMS))
+def test_the_application_cannot_write_false_sums(database: Database, statement: str) -> None:
+    """They stood until ``verify`` was run, and let it overdraw a cap."""
+    charged(
+        database,
+        Loss.gaussian(Fraction(1, 7), Fraction(1, 2**90)) if "pure" not in statement else Loss.laplace(Fraction(1, 3)),
+    )
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="follow the newest row"):
+        database.execute("application", statement)
+
+
+def test_sums_move_once_for_each_row(database: Database) -> None:
+    """A false row would stand in the chain; even with one, a charge is given back once, and not after a draw."""
+    receipt = charged(database, Loss.gaussian(Fraction(1, 7)))
+    charged(database, Loss.gaussian(Fraction(1, 7)), "r2")
+    said = "INSERT INTO dpdist_rows SELECT max(sequence) + 1, 'aborted', 'people', '{}', 1, '{{}}', '', {}, 'x' FROM dpdist_rows"
+    newest = "(SELECT digest FROM dpdist_rows ORDER BY sequence DESC LIMIT 1)"
+    half = "UPDATE dpdist_accounts SET rho = '1/7', releases = 1"
+    with pytest.raises(psycopg.errors.SerializationFailure, match="continues the chain"):
+        database.execute("application", said.format("r2", "'another'"))
+    application = Ledger(database.url("application"))
+    application.begin_drawing("r1", receipt.attempt, receipt.binding)
+    application.close()
+    database.execute("application", said.format("r1", newest))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="follow the newest row"):
+        database.execute("application", half)
+    database.execute("application", said.format("r2", newest).replace("'x'", "'y'"))
+    database.execute("application", half)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="by its loss and once"):
+        database.execute("application", "UPDATE dpdist_accounts SET rho = '0', releases = 0")
+
+
+LIES = {
+    "rho": "'1/9'",
+    "pure": "'1/9'",
+    "squares": "'1/9'",
+    "as_gaussian": "'1/100'",
+    "slack": "'1'",
+    "failure": "'1/10'",
+    "releases": "3",
+}
+
+
+def test_each_sum_follows_the_newest_row_for_itself(database: Database) -> None:
+    """A true move of all sums but one is refused; the true move of all is made."""
+    slack = Fraction(1, 2**90)
+    for release in ("r1", "r2"):
+        charged(database, Loss.gaussian(Fraction(1, 7), slack), release)
+    newest = "(SELECT digest FROM dpdist_rows ORDER BY sequence DESC LIMIT 1)"
+    database.execute(
+        "application",
+        f"INSERT INTO dpdist_rows SELECT max(sequence) + 1, 'aborted', 'people', 'r2', 1, '{{}}', '', {newest}, 'x' FROM dpdist_rows",
+    )
+    columns = {column.name for column in db.accounts.columns}
+    true = dict.fromkeys(LIES, "'0'") | {"rho": "'1/7'", "slack": f"'{slack}'", "releases": "1"}
+    assert columns - set(true) == {"dataset", "period", "sequence", "applied", "rule"}
+
+    def move(sums: dict[str, str]) -> None:
+        written = ", ".join(f"{name} = {value}" for name, value in sums.items())
+        database.execute("application", f"UPDATE dpdist_accounts SET {written}")
+
+    for name, lie in LIES.items():
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="by its loss and once"):
+            move({**true, name: lie})
+    move(true)
 
 
 @pytest.mark.parametrize("epsilon", ["1/1000", "1/10", "1", "3", "369/100", "5", "12", "60"])

@@ -643,7 +643,7 @@ SLOWLY = [
         "long series",
     )
 ]
-FIRST_LIES = 62
+FIRST_LIES = 64
 """So many lies are told whenever tests run, the rest in ``make slow``."""
 LIES: dict[str, Lie] = {
     "a smaller standard error beside a public total": (TOTAL, "standard errors", column_lie("standard_error", lambda value: value * 0.9)),
@@ -696,6 +696,7 @@ LIES: dict[str, Lie] = {
         WORST, "gap of the largest error",
         lambda of: of.arrays.update(answers_0_0=np.where(np.arange(12) < 3, -1, 1) * of.arrays["answers_0_0"]),
     ),
+    "a smaller rho": (COA, "rho", lambda of: of.privacy.update(rho="1/20", rho_decimal=0.05)),
     "fewer records of a person than count": (LEFT_OUT, "what bounds leave out", fewer_records),
     "a smaller share of persons beyond": (LEFT_OUT, "what bounds leave out", bound_facts_lie("persons", "beyond", "share", 0.01)),
     "a smaller epsilon": (COA, "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * (1 - 1e-6))),
@@ -708,6 +709,9 @@ LIES: dict[str, Lie] = {
     "a smaller sensitivity of terms": (
         TERMS, "sensitivity",
         lambda of: of.privacy.update(sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) // 2)),
+    ),
+    "half the scale in the certificate": (
+        COA, "noise", lambda of: of.privacy.update(noise_scale_on_grid=of.privacy["noise_scale_on_grid"] // 2),
     ),
     "half the noise": (COA, "rho", halved_noise),
     "another kind of noise": (COA, "noise", lambda of: of.privacy.update(noise="Laplace")),
