@@ -157,16 +157,24 @@ def _size(workload: Workload | Gram) -> tuple[int, int, bool]:
 def _coa_effort(workload: Workload | Gram) -> Effort:
     """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
     cells, rank, factored = _size(workload)
-    doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
-    products = THIN_PRODUCTS * math.sqrt(cells / rank) if factored else FULL_RANK_PRODUCTS
+    if factored:
+        memory = 8 * (6 * rank**2 + 5 * rank * cells) + 2**20
+        found = Effort(cells, rank, memory, THIN_PRODUCTS * math.sqrt(cells / rank))
+    else:
+        found = _effort_over_cells(cells)
     if isinstance(workload, Workload):
         if workload.kind.is_marginals or starts_from_orbits(workload):
-            products = NEAR_PRODUCTS
-        elif not factored and _is_chain(workload):
-            products = CHAIN_SQUARES / cells
-        elif not factored and _is_reversible(workload):
-            products = REVERSIBLE_PRODUCTS
-    return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
+            return replace(found, products=NEAR_PRODUCTS)
+        if not factored and _is_chain(workload):
+            return replace(found, products=CHAIN_SQUARES / cells)
+        if not factored and _is_reversible(workload):
+            return replace(found, products=REVERSIBLE_PRODUCTS)
+    return found
+
+
+def _effort_over_cells(cells: int) -> Effort:
+    """V, the scaled V, its eigenvectors twice and LAPACK's work."""
+    return Effort(cells, cells, 8 * 6 * cells**2 + 2**20, FULL_RANK_PRODUCTS)
 
 
 def _is_chain(workload: Workload) -> bool:
@@ -233,8 +241,8 @@ def _kronecker_effort(workload: Workload | Gram) -> Effort:
     if not isinstance(workload, Workload):
         return _coa_effort(workload)
     product = merge_blocks(workload.blocks) or workload.blocks[0]
-    grams = [factor.gram() for factor in product.factors if not isinstance(factor, Identity | Total)]
-    factor_efforts = [_coa_effort(Gram(gram)) for gram in grams]
+    cells_of_factors = [factor.shape[1] for factor in product.factors if not isinstance(factor, Identity | Total)]
+    factor_efforts = [_effort_over_cells(cells) for cells in cells_of_factors]  # before any of their grams is computed
     largest = max(factor_efforts, key=lambda factor_effort: factor_effort.cells, default=Effort(1, 1, 2**20, 0.0))
     return replace(largest, products=largest.products * sum((each.cells / largest.cells) ** 3 for each in factor_efforts))
 
