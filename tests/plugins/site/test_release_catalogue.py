@@ -193,10 +193,10 @@ def test_search_over_all_tables_from_the_file_system(weekly_editions: list[editi
     assert page.locator("[data-table]:visible").count() == 1
     page.locator("#found tbody a").click()
     assert "/w2-revised/index.html?series=w1,w2,w2-revised&find=" in page.url
-    assert page.locator("#find").input_value() == name
+    page.wait_for_function("words => document.querySelector('#find')?.value === words", arg=name)
     assert page.locator("#count").text_content() == f"1 of {len(rows)} answers"
     page.go_back()
-    assert page.locator("#find").input_value() == "sex f work b"
+    page.wait_for_function("words => document.querySelector('#find')?.value === words", arg="sex f work b")
     page.fill("#find", "no such words")
     assert page.locator("#told").text_content() == "0 of 0 answers"
     page.fill("#find", "sex")
