@@ -303,17 +303,18 @@ def count_repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
 
 def number_persons(rows: Rows) -> NDArray[np.int64]:
     """The person of every record: 0, 1, 2, ... in no order that means anything."""
-    (places, starts, _), number = order_by_person(rows), np.empty(rows.size, dtype=np.int64)
-    number[places] = np.repeat(np.arange(starts.size), np.diff(starts, append=rows.size))
+    ordered, number = order_by_person(rows), np.empty(rows.size, dtype=np.int64)
+    number[ordered.places] = ordered.person_numbers
     return number
 
 
 def first_records(rows: Rows, record_bound: int) -> NDArray[np.int64]:
     """The places of the first ``record_bound`` records of each person."""
-    places, starts, _ = order_by_person(rows)
+    ordered = order_by_person(rows)
+    places, starts, _ = ordered
     if record_bound == 1:
         return places[starts]
-    return places[np.arange(rows.size) - np.repeat(starts, np.diff(starts, append=rows.size)) < record_bound]
+    return places[np.arange(rows.size) - starts[ordered.person_numbers] < record_bound]
 
 
 class OrderedRecords(NamedTuple):
@@ -329,41 +330,46 @@ class OrderedRecords(NamedTuple):
     starts: NDArray[np.int64]
     rows: Rows
 
+    @property
+    def person_numbers(self) -> NDArray[np.int64]:
+        """The person of every record: 0, 1, 2, ... in this order."""
+        return np.repeat(np.arange(self.starts.size), np.diff(self.starts, append=self.rows.size))
+
     def compress(self, is_kept: NDArray[np.bool_]) -> OrderedRecords:
         """Some of them, in their order."""
         if is_kept.all():
             return self
         rows = self.rows.compress(is_kept)
-        return OrderedRecords(self.places.compress(is_kept), _find_persons(rows)[0], rows)
+        return OrderedRecords(self.places.compress(is_kept), _starts_of_persons(rows), rows)
 
 
 def order_by_person(rows: Rows) -> OrderedRecords:
     """The records by person. Those that are in such an order already stay in it, which takes a quarter of the time."""
     if (rows["high"][1:] >= rows["high"][:-1]).all():
-        starts, is_in_order = _find_persons(rows)
-        if is_in_order:
+        starts = _starts_of_persons(rows)
+        if _hashes_rise(rows, starts):
             return OrderedRecords(np.arange(rows.size), starts, rows)
     # values are sorted in a fifth of the time of places: the last bits of each hash give way to the place
     place_bits = np.uint64((1 << (rows.size - 1).bit_length()) - 1)
     packed = np.sort(rows["high"] & ~place_bits | np.arange(rows.size, dtype=np.uint64))
     places = (packed & place_bits).view(np.int64)
     ordered = rows.take(places)
-    starts, is_in_order = _find_persons(ordered)
-    if not is_in_order:  # two persons share the bits that are left
+    starts = _starts_of_persons(ordered)
+    if not _hashes_rise(ordered, starts):  # two share the bits that are left
         places = np.lexsort((rows["low"], rows["high"]))
         ordered = rows.take(places)
-        starts, _ = _find_persons(ordered)
+        starts = _starts_of_persons(ordered)
     return OrderedRecords(places, starts, ordered)
 
 
-def _find_persons(rows: Rows) -> tuple[NDArray[np.int64], bool]:
-    """Where the person is another one than that of the record before, and whether the hashes' first halves rise at all these places."""
-    high, low = rows["high"], rows["low"]
-    rises = high[1:] > high[:-1]
-    begins = np.ones(rows.size, dtype=bool)
-    np.not_equal(high[1:], high[:-1], out=begins[1:])
-    begins[1:] |= low[1:] != low[:-1]
-    return np.flatnonzero(begins), np.array_equal(begins[1:], rises)
+def _starts_of_persons(rows: Rows) -> NDArray[np.int64]:
+    return find_runs(rows["high"], rows["low"])
+
+
+def _hashes_rise(rows: Rows, starts: NDArray[np.int64]) -> bool:
+    """Whether the first halves of the hashes rise from person to person, so that the records of each are one run."""
+    halves = rows["high"][starts]
+    return bool((halves[1:] > halves[:-1]).all())
 
 
 def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, record_bound: int) -> NDArray[np.int64]:
@@ -384,8 +390,9 @@ def first_of_steps(
 
     Whether a step counts depends on the person's own steps up to it: later records change nothing that was counted before.
     """
-    places, persons, _ = order_by_person(rows)
-    person = np.repeat(np.arange(persons.size), np.diff(persons, append=rows.size))
+    ordered = order_by_person(rows)
+    places, persons, _ = ordered
+    person = ordered.person_numbers
     # persons are further apart than any two steps
     times = person * (int(steps.max(initial=0)) + 1 + participations.separation) + steps[places]
     by_time = np.argsort(times, kind="stable")
@@ -423,7 +430,7 @@ def scale_to_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     width = column.amounts.width
     code = kinds % column.kinds
     steps = np.where(code <= width, code, 0)  # a record without an amount adds nothing
-    starts = find_runs(rows["high"], rows["low"])
+    starts = _starts_of_persons(rows)
     totals = np.repeat(np.add.reduceat(steps, starts), np.diff(starts, append=rows.size))
     total_bound = width * column.amounts.bound.times
     return np.asarray(kinds - steps + np.where(totals > total_bound, steps * total_bound // np.maximum(totals, 1), steps))

@@ -155,7 +155,7 @@ def _size(workload: Workload | Gram) -> tuple[int, int, bool]:
 
 
 def _coa_effort(workload: Workload | Gram) -> Effort:
-    """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
+    """A thin factor, its rotation and the work of both, or arrays over pairs of cells; fewer products where less is searched."""
     cells, rank, factored = _size(workload)
     if factored:
         memory = 8 * (6 * rank**2 + 5 * rank * cells) + 2**20

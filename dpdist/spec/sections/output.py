@@ -205,11 +205,15 @@ class PostprocessSpec(SpecPart):
         return value
 
     @model_validator(mode="after")
-    def _can_be_done(self) -> PostprocessSpec:
+    def _plugins_are_there(self) -> PostprocessSpec:
         if self.rounding is not None:
             require_plugin("postprocess.integer")
         if self.consistent_with:
             require_plugin("postprocess.consistent_with")
+        return self
+
+    @model_validator(mode="after")
+    def _known_counts_can_be_rounded(self) -> PostprocessSpec:
         fraction = next((known for known in self.known if not known.count.is_integer()), None)
         if self.rounding is not None and fraction is not None:
             raise ValueError(
