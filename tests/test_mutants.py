@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,71 +171,57 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     monkeypatch.setattr(command, "KEPT", tmp_path)
     runs, near = command.Runs(tmp_path, 1.0), ["tests/privacy/test_risk_in_words.py"]
     monkeypatch.setattr(command, "nearest_tests", lambda module: near)
-    monkeypatch.setattr(command, "files_of_tests", list)
+    monkeypatch.setattr(runs, "_sound", lambda test: True)
     first, second = islice(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1), 2)
     ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
-    monkeypatch.setattr(runs, "measured", lambda file: command.Measured({f"{file}::test_a": 0.1}, {}))
-    monkeypatch.setattr(runs, "_failing_in_likely_files", lambda mutant: None)
+    runs.whole[near[0]] = {f"{near[0]}::test_a": 0.1}
 
-    def has_results(measuring: bool) -> list[bool]:
-        return [runs.earlier_result(fault, measuring=measuring) is not None for fault in (first, second)]
+    def has_results(thorough: bool) -> list[bool]:
+        return [runs.earlier_result(fault, thorough=thorough) is not None for fault in (first, second)]
 
     for fault, (end, by) in ends.items():
-        assert runs.earlier_result(fault, measuring=False) is None
-        assert runs.end(fault, measuring=False)["end"] == "survived"
-        assert runs.earlier_result(fault, measuring=False) is not None
-        assert runs.earlier_result(fault, measuring=True) is None
+        assert runs.earlier_result(fault, thorough=False) is None
+        monkeypatch.setattr(runs, "_planted", lambda mutant, tests: ("survived", None))
+        assert runs.end(fault, thorough=False)["end"] == "survived"
+        assert runs.earlier_result(fault, thorough=False) is not None
+        assert runs.earlier_result(fault, thorough=True) is None
         monkeypatch.setattr(runs, "_planted", lambda mutant, tests, end=end, by=by: (end, by))
-        assert runs.end(fault, measuring=True)["end"] == end
-    assert has_results(measuring=False) == has_results(measuring=True) == [True, True]
+        assert runs.end(fault, thorough=True)["end"] == end
+    assert has_results(thorough=False) == has_results(thorough=True) == [True, True]
     runs.cpu_seconds = 2.0
-    assert has_results(measuring=True) == [True, False]
+    assert has_results(thorough=True) == [True, False]
     runs.cpu_seconds = 1.0
     near.append("tests/privacy/test_noise.py")
-    assert has_results(measuring=True) == [True, False]
+    assert has_results(thorough=True) == [True, False]
 
 
-def test_files_with_the_function_s_words_are_likely_too() -> None:
-    """The note that a map leaves areas out is read by the tests of maps, which import nothing of that module."""
-    module = "dpdist/plugins/page/chart_choice.py"
-    source = (faults.ROOT / module).read_text(encoding="utf-8")
-    fault = next(fault for fault in faults.drawn([module], 1) if "Side by side are" in fault.function())
-    assert fault.function() in source
-    found = command.likely_tests(fault)
-    assert found[0] == command.nearest_tests(module)[0]
-    assert "tests/plugins/page/test_maps.py" in found
-    assert len(found) == command.UNMEASURED
-
-
-def test_likely_files_run_as_they_are_before_any_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that fails without a fault, too, is left out, and one that is killed is left to the run that knows what tests cost."""
+def test_a_test_that_fails_without_the_fault_has_caught_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left out, and the others run again."""
     monkeypatch.setattr(command, "KEPT", tmp_path)
     monkeypatch.setattr(command, "content", lambda *names: "")
     monkeypatch.setattr(command, "nearest_tests", lambda module: [])
-    monkeypatch.setattr(command, "likely_tests", lambda mutant: ["killed", "unsound", "passes", "fails", "later"])
     fault = next(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1))
     (tmp_path / fault.module).parent.mkdir(parents=True)
     (tmp_path / fault.module).write_text("without")
-    failing = {"unsound": "unsound::a", "fails": "fails::b"}
-    ran = list[tuple[str, bool]]()
+    ran = list[tuple[list[str], bool]]()
 
-    def watched(
-        tree: Path, tests: list[str], *, leave_out: Collection[str] = (), **options: float
-    ) -> tuple[int, str | None]:
+    def watched(tree: Path, tests: list[str], **options: Any) -> tuple[int, str | None]:
         with_fault = (tree / fault.module).read_text() != "without"
-        ran.append((tests[0], with_fault))
-        if tests == ["killed"]:
-            return -9, None
-        by = failing.get(tests[0]) if with_fault else "unsound::a" if tests == ["unsound::a"] else None
-        return (1, by) if by and by not in leave_out else (0, None)
+        ran.append((tests, with_fault))
+        fails = {"a::unsound", "a::fails"} if with_fault else {"a::unsound"}
+        by = next((test for test in tests if test in fails), None)
+        return int(by is not None), by
 
     monkeypatch.setattr(command, "watched", watched)
-    row = command.Runs(tmp_path, 1.0).end(fault, measuring=False)
-    assert (row["end"], row["by"]) == ("caught", "fails::b")
+    runs = command.Runs(tmp_path, 40.0)
+    runs.showing[fault] = {"a": {"a::passes": 0.1, "a::unsound": 0.2, "a::fails": 0.3}}
+    row = runs.end(fault, thorough=False)
+    assert (row["end"], row["by"]) == ("caught", "a::fails")
     assert ran == [
-        ("killed", True),
-        *[("unsound", True), ("unsound::a", False), ("unsound", True)],
-        *[("passes", True), ("fails", True), ("fails::b", False)],
+        (["a::passes", "a::unsound", "a::fails"], True),
+        (["a::unsound"], False),
+        (["a::passes", "a::fails"], True),
+        (["a::fails"], False),
     ]
 
 
@@ -286,29 +272,29 @@ def test_the_lines_that_show_a_fault(line: int, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_fault_is_given_to_the_tests_that_execute_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cheapest first, as their CPU time allows; then those of other files that were measured; where there is none, the nearest file."""
+    """Those of near files first, the cheapest of each as their CPU time allows; where there is none, all of the nearest files."""
     fault = next(
         each for each in faults.drawn(["dpdist/privacy/risk_in_words.py"], 1) if faults.showing(each.module, each.line)
     )
     line = next(iter(faults.showing(fault.module, fault.line) or ()))
     rows = {
         "a": command.Measured({"a::other": 0.1}, {}),
-        "b": command.Measured({"b::slow": 50.0, "b::other": 0.3, "b::executes": 0.2}, {fault.module: {line: [0, 2]}}),
+        "b": command.Measured({"b::slow": 50.0, "b::other": 0.3, "b::executes": 0.4}, {fault.module: {line: [0, 2]}}),
         "c": command.Measured({"c::executes": 0.2}, {fault.module: {line: [0]}}),
     }
-    runs, given = command.Runs(tmp_path, 40.0), list[list[str]]()
     monkeypatch.setattr(command, "KEPT", tmp_path)
     monkeypatch.setattr(command, "content", lambda *names: "")
-    monkeypatch.setattr(command, "nearest_tests", lambda module: ["a", "b"])
-    monkeypatch.setattr(command, "files_of_tests", lambda: ["a", "b", "c", "d"])
-    for file in rows:
-        runs._measured_at(file).touch()
-    monkeypatch.setattr(runs, "measured", rows.__getitem__)
-    monkeypatch.setattr(runs, "_planted", lambda mutant, tests: (given.append(list(tests)), ("survived", None))[1])
-    assert runs.end(fault, measuring=True)["end"] == "survived"
-    rows.update({file: command.Measured(row.tests, {}) for file, row in rows.items()})
-    runs.end(fault, measuring=True)
-    assert given == [["b::executes"], ["c::executes"], ["a::other"]]
+    monkeypatch.setattr(command, "nearest_tests", lambda module: ["b", "a"])
+    monkeypatch.setattr(command, "files_of_tests", lambda: list(rows))
+    runs = command.Runs(tmp_path, 40.0)
+    for file, row in rows.items():
+        runs._measured_at(file).write_text(json.dumps(vars(row)))
+    runs.read_measurements([fault])
+    assert list(runs.tests_for(fault, thorough=False)) == ["b::executes", "c::executes"]
+    runs.cpu_seconds = 200.0
+    assert list(runs.tests_for(fault, thorough=True)) == ["b::executes", "b::slow", "c::executes"]
+    runs.showing.clear()
+    assert list(runs.tests_for(fault, thorough=False)) == ["a::other", "b::other", "b::executes"]
 
 
 def test_the_share_has_an_interval() -> None:
@@ -324,10 +310,10 @@ from pathlib import Path
 from tests.mutants.runs import executed, watched
 
 tree = Path(sys.argv[1])
-told = [executed(tree, "tests")]
-for source in sys.argv[3:]:
+told = list(executed(tree, ["tests/test_amounts.py"]).values())
+for source in sys.argv[2:]:
     (tree / "dpdist" / "domain" / "numeric_columns.py").write_text(source)
-    told.append(watched(tree, ["tests"], spare=0.5, stop_after=float(sys.argv[2])))
+    told.append(watched(tree, ["tests"], spare=0.5))
 print(json.dumps(told))
 """
 
@@ -341,7 +327,12 @@ def test_how_runs_end(tmp_path: Path) -> None:
         "dpdist/domain/numeric_columns.py": "def total(values):\n    return sum(values)\n",
         "tests/__init__.py": "",
         "tests/test_amounts.py": (
+            "import pytest\n"
             "from dpdist.domain.numeric_columns import total\n"
+            "@pytest.fixture(scope='module')\n"
+            "def shared(): return total([])\n"
+            "def test_first(shared): pass\n"
+            "def test_second(shared): pass\n"
             "def test_type(): assert isinstance(total([]), int)\n"
             "def test_sum(): assert total([1, 2]) == 3\n"
             "def test_nothing(): pass\n"
@@ -354,17 +345,14 @@ def test_how_runs_end(tmp_path: Path) -> None:
         "def total(values):\n    while True:\n        pass\n",
         "1 /",
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(tree), "100", *changed], cwd=faults.ROOT, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", RUN, str(tree), *changed], cwd=faults.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     without, wrong, endless, broken = json.loads(done.stdout)
-    assert [name.partition("::")[2] for name in without["tests"]] == ["test_type", "test_sum", "test_nothing"]
-    assert without["lines"]["dpdist/domain/numeric_columns.py"] == {"return sum(values) #1": [0, 1]}
+    assert [name.partition("::")[2] for name in without["tests"]] == [
+        *["test_first", "test_second"],
+        *["test_type", "test_sum", "test_nothing"],
+    ]
+    assert without["lines"]["dpdist/domain/numeric_columns.py"] == {"return sum(values) #1": [0, 1, 2, 3]}
     assert wrong == [1, "tests/test_amounts.py::test_sum"]
     assert endless == [-signal.SIGXCPU, None]
     assert broken[0] > 0
-    stopped = subprocess.run(
-        [sys.executable, "-c", RUN, str(tree), "0", *changed[:1]], cwd=faults.ROOT, capture_output=True, text=True
-    )
-    assert json.loads(stopped.stdout)[1] == [0, None], "the second test would have failed"

@@ -1,11 +1,11 @@
-"""``python -m tests.mutants`` draws lines of the program with a fixed seed, plants a fault in each and runs the tests that notice it first.
+"""``python -m tests.mutants`` draws lines of the program with a fixed seed, plants a fault in each and runs the tests that execute it.
 
-A fault is given to the files of tests that are nearest to its module, those of its name, those that import it, those that import what
-imports it, and to those that have rare words of its function. These run as they are, each until one of its tests fails or its CPU time is
-used up. Faults that survive this come again once all were tried: a file is run without a fault, to learn what its tests cost and execute,
-and then the tests run that execute the line, the cheapest first; after the nearest files come the others that were measured. What was tried
-is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a slice of time, and the next
-one, or one beside it, goes on. tests/mutants/README.md lists the survivors that change nothing that users could see, and why.
+First every file of tests runs once without a fault, to learn what its tests cost and which lines each of them executes; this is kept while
+the file is the same. A fault is then given to the tests that execute its line: those of the nearest files first, and of each file the
+cheapest, until one fails or their CPU time is used up. Faults that survive this come again, with all that their CPU time allows, once all
+were tried. What was tried is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a
+slice of time, and the next one, or one beside it, goes on. tests/mutants/README.md lists the survivors that change nothing that users could
+see, and why.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ import hashlib
 import json
 import math
 import os
-import re
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, product, zip_longest
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +38,12 @@ SLOWEST = 300.0
 """CPU seconds that a test may take alone and without a fault."""
 WANTED = 0.92
 """Share of the faults that are to be caught, of those that change anything."""
-FILES, LOOKED_AT, UNMEASURED = 16, 12, 4
-"""Files of tests that a fault is given to, at most, among which they are looked for, and that run before any is measured."""
+LOOKED_AT = 12
+"""The nearest files of tests; a survivor is tried again when one of them has changed."""
+BATCH = 12
+"""Files of tests that are measured in one process."""
+FIRST_FILES, FIRST_SHARE = 12, 0.25
+"""Files of tests that a fault is given to before all others were tried, and the share of its CPU time that it has for them."""
 
 
 def digest(*parts: object) -> str:
@@ -96,31 +98,6 @@ def nearest_tests(module: str) -> list[str]:
     return sorted(sorted(tests), key=order)[:LOOKED_AT]
 
 
-WORD = re.compile(r"[A-Za-z_]\w{2,}")
-
-
-@cache
-def words_of_tests() -> tuple[dict[str, set[str]], Counter[str]]:
-    """The words of each file of tests, and how many files have each word."""
-    words = {name: set(WORD.findall((ROOT / name).read_text(encoding="utf-8"))) for name in sorted(files_of_tests())}
-    return words, Counter(word for of in words.values() for word in of)
-
-
-def likely_tests(mutant: Mutant) -> list[str]:
-    """The files of tests that run before any is measured: in turn the next nearest and the next that has rare words of the function."""
-    words, counts = words_of_tests()
-    around = set(WORD.findall(mutant.function()))
-
-    def weight(name: str) -> float:
-        """Each word by its rarity, of long files less. Source: Spärck Jones 1972, squared."""
-        shared = sum(math.log(len(words) / counts[word]) ** 2 for word in around & words[name])
-        return shared / (1.0 + math.log(1 + len(words[name])))
-
-    similar = sorted(words, key=weight, reverse=True)[:LOOKED_AT]
-    either = [file for pair in zip_longest(nearest_tests(mutant.module), similar) for file in pair if file is not None]
-    return list(dict.fromkeys(either))[:UNMEASURED]
-
-
 @dataclass(frozen=True)
 class Measured:
     """The tests of a file that pass without a fault.
@@ -146,19 +123,20 @@ class Runs:
     def __init__(self, tree: Path, cpu_seconds: float) -> None:
         self.tree, self.cpu_seconds = tree, cpu_seconds
         self.written = int(time.time())
-        self.alone, self.unsound = set[str](), set[str]()
+        self.alone = set[str]()
+        self.whole, self.showing = dict[str, dict[str, float]](), dict[Mutant, dict[str, dict[str, float]]]()
 
-    def earlier_result(self, mutant: Mutant, *, measuring: bool) -> dict[str, Any] | None:
+    def earlier_result(self, mutant: Mutant, *, thorough: bool) -> dict[str, Any] | None:
         """How the tests ended with a fault in an earlier run, where nothing that decided has changed.
 
-        A survivor is tried again with more CPU time, and with files of tests that are measured.
+        A survivor is tried again with more CPU time.
         """
         row = self._ended(mutant)
         if row is None:
             return None
         files = [row["by"].partition("::")[0]] if row["by"] else nearest_tests(mutant.module)
         there = all((ROOT / name).is_file() for name in files)
-        enough = row["by"] or (row["limit"] >= self.cpu_seconds and row["measuring"] >= measuring)
+        enough = row["by"] or (row["limit"] >= self.cpu_seconds and row["thorough"] >= thorough)
         return row if there and enough and row["decided"] == content(*files) else None
 
     def _ended(self, mutant: Mutant) -> dict[str, Any] | None:
@@ -175,92 +153,86 @@ class Runs:
 
     def claimed(self, mutant: Mutant) -> bool:
         """Whether another run beside this one tries the fault; if not, this one does."""
-        claim = self._result_file(mutant).with_suffix(".claim")
-        try:
-            with claim.open("x", encoding="utf-8") as file:
-                file.write(str(os.getpid()))
-        except FileExistsError:
-            return Path(f"/proc/{claim.read_text(encoding='utf-8') or 'self'}").exists()
-        return False
+        return _claim(self._result_file(mutant))
 
-    def end(self, mutant: Mutant, *, measuring: bool) -> dict[str, Any]:
+    def measure(self) -> None:
+        """Run every file of tests once that no run has measured; those that a run beside this one measures now are waited for.
+
+        Files of one folder, which have more in common than others, come in different processes: what one test has kept in memory,
+        the next does not execute.
+        """
+        while left := [file for file in sorted(files_of_tests()) if not self._measured_at(file).exists()]:
+            stride = -(-len(left) // BATCH)
+            for some in (left[start::stride] for start in range(stride)):
+                begun = [
+                    file for file in some if not self._measured_at(file).exists() and not _claim(self._measured_at(file))
+                ]
+                for file, measured in executed(self.tree, begun).items() if begun else ():
+                    made = self._measured_at(file).with_suffix(f".{os.getpid()}")
+                    made.write_text(json.dumps(measured), encoding="utf-8")
+                    made.replace(self._measured_at(file))
+                    _release(self._measured_at(file))
+            time.sleep(1.0)
+
+    def read_measurements(self, mutants: list[Mutant]) -> None:
+        """What is known of the tests that execute the lines of these faults."""
+        for file in files_of_tests():
+            measured = Measured(**json.loads(self._measured_at(file).read_text(encoding="utf-8")))
+            self.whole[file] = measured.tests
+            for mutant in mutants:
+                if tests := measured.showing(mutant):
+                    self.showing.setdefault(mutant, {})[file] = tests
+
+    def end(self, mutant: Mutant, *, thorough: bool) -> dict[str, Any]:
         """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test.
 
         Args:
-            measuring: give the fault to the tests that execute its line, not to the likely files as they are.
+            thorough: with all of its CPU time and all files, not with a part of both.
         """
         began = spent()
-        by = None if measuring else self._failing_in_likely_files(mutant)
-        end = "caught" if by else "survived"
-        if measuring:
-            end, by = self._end_among_measured(mutant)
+        end, by = "survived", None
+        tests = self.tests_for(mutant, thorough=thorough)
+        while tests and by is None:
+            end, by = self._planted(mutant, tests)
+            if by is None:
+                break
+            if not self._sound(by):
+                tests = {test: cpu for test, cpu in tests.items() if test != by}
+                end, by = "survived", None
         decided = content(*([by.partition("::")[0]] if by else nearest_tests(mutant.module)))
         cpu = round(spent() - began, 1)
-        row = {"end": end, "by": by, "decided": decided, "measuring": measuring, "cpu": cpu, "limit": self.cpu_seconds}
+        row = {"end": end, "by": by, "decided": decided, "thorough": thorough, "cpu": cpu, "limit": self.cpu_seconds}
         self._result_file(mutant).write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
-        self._result_file(mutant).with_suffix(".claim").unlink(missing_ok=True)
+        _release(self._result_file(mutant))
         return row
 
-    def _failing_in_likely_files(self, mutant: Mutant) -> str | None:
-        """The first test that fails with a fault: the one that caught it last, the documentation's, or one of the likely files.
+    def tests_for(self, mutant: Mutant, *, thorough: bool) -> dict[str, float]:
+        """The tests that a fault is given to, and the CPU seconds of each.
 
-        Each file runs until its CPU seconds are used up. One that is killed is left to the run that knows what its tests cost.
+        These are the test that caught it last, the one that compares the documentation's pages, and those that execute its line, file by
+        file; where none does, as with what runs in other processes, those of the nearest files.
         """
-        before = self._ended(mutant)
-        near = likely_tests(mutant)
+        before, chosen = self._ended(mutant), dict[str, float]()
         if before is not None and before["by"]:
-            near.insert(0, before["by"])
+            chosen[before["by"]] = self.whole.get(before["by"].partition("::")[0], {}).get(before["by"], 0.0)
         if _is_documented(mutant):
-            near.insert(0, DOCUMENTATION)
-        for file in near:
-            while True:
-                with self._fault(mutant):
-                    code, by = watched(self.tree, [file], leave_out=self.unsound, stop_after=self.cpu_seconds)
-                if code <= 0:
-                    break
-                by = by or file
-                if self._sound(by):
-                    return by
-                if by == file or by in self.unsound:
-                    break
-                self.unsound.add(by)
-        return None
+            chosen[DOCUMENTATION] = 0.0
+        near = nearest_tests(mutant.module)
+        files = self.showing.get(mutant) or {file: self.whole.get(file, {}) for file in near}
+        nearness = {file: place for place, file in enumerate(near)}
 
-    def _end_among_measured(self, mutant: Mutant) -> tuple[str, str | None]:
-        """How the tests end that execute the line with a fault, the cheapest of each file, and which one caught it."""
-        left, asked = self.cpu_seconds, 0
-        end, by = "survived", None
-        for tests in self._tests_for(mutant):
-            some = cheapest(tests, max(left / 3, 2.0))
-            left, asked = left - sum(some.values()), asked + 1
-            end, by = self._planted(mutant, some)
-            if end != "survived" or left <= 0 or asked == FILES:
+        def price(file: str) -> float:
+            """CPU seconds of its cheapest test, more the farther it is."""
+            return (0.05 + min(files[file].values(), default=math.inf)) * (1 + nearness.get(file, len(near)))
+
+        left = self.cpu_seconds * (1.0 if thorough else FIRST_SHARE)
+        for file in sorted(files, key=price)[: None if thorough else FIRST_FILES]:
+            some = cheapest(files[file], max(left / 3, 2.0)) if files[file] else {}
+            chosen.update({test: cpu for test, cpu in some.items() if test not in chosen})
+            left -= sum(some.values())
+            if left <= 0:
                 break
-        return end, by
-
-    def _tests_for(self, mutant: Mutant) -> Iterator[dict[str, float]]:
-        """The tests of one file after the other that execute the line with the fault; where none does, all of the nearest file.
-
-        What runs in other processes is executed by no test.
-        """
-        near, found = nearest_tests(mutant.module), False
-        for file in [*near, *(file for file in files_of_tests() if file not in near and self._measured_at(file).exists())]:
-            tests = self.measured(file).showing(mutant)
-            if tests:
-                found = True
-                yield tests
-        if near and not found and self.measured(near[0]).tests:
-            yield self.measured(near[0]).tests
-
-    @cache  # noqa: B019 - there is one
-    def measured(self, file: str) -> Measured:
-        """What the tests of a file that pass without a fault cost, and which lines they execute."""
-        kept = self._measured_at(file)
-        if not kept.exists():
-            made = kept.with_suffix(f".{os.getpid()}")
-            made.write_text(json.dumps(executed(self.tree, file)), encoding="utf-8")
-            made.replace(kept)
-        return Measured(**json.loads(kept.read_text(encoding="utf-8")))
+        return chosen
 
     def _measured_at(self, file: str) -> Path:
         return KEPT / f"tests-{digest(file, content(file))}.json"
@@ -273,10 +245,7 @@ class Runs:
             code, by = watched(self.tree, list(tests), expected=tests)
         if code == 0:
             return "survived", None
-        by = by if by in tests else next(iter(tests))
-        if not self._sound(by):
-            return "survived", None
-        return ("caught" if code > 0 else "hung"), by
+        return ("caught" if code > 0 else "hung"), by if by in tests else next(iter(tests))
 
     @contextmanager
     def _fault(self, mutant: Mutant) -> Iterator[None]:
@@ -290,11 +259,8 @@ class Runs:
             self._write(path, source)
 
     def _sound(self, test: str) -> bool:
-        """Whether a test passes alone without any fault: one that depends on others has caught nothing.
-
-        Of a file that cannot be imported with a fault, the tests run until their CPU seconds are used up.
-        """
-        if test not in self.alone and watched(self.tree, [test], spare=SLOWEST, stop_after=self.cpu_seconds)[0] != 0:
+        """Whether a test passes alone without any fault: one that depends on others has caught nothing."""
+        if test not in self.alone and watched(self.tree, [test], spare=SLOWEST)[0] != 0:
             print(f"{test} fails alone without any fault: mend it", flush=True)
             return False
         self.alone.add(test)
@@ -305,6 +271,21 @@ class Runs:
         path.write_text(source, encoding="utf-8")
         self.written += 1
         os.utime(path, (self.written, self.written))
+
+
+def _claim(result: Path) -> bool:
+    """Whether another run that goes on has claimed to make a result; if not, this one does."""
+    claim = result.with_suffix(".claim")
+    try:
+        with claim.open("x", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+    except FileExistsError:
+        return Path(f"/proc/{claim.read_text(encoding='utf-8') or 'self'}").exists()
+    return False
+
+
+def _release(result: Path) -> None:
+    result.with_suffix(".claim").unlink(missing_ok=True)
 
 
 def _is_documented(mutant: Mutant) -> bool:
@@ -353,12 +334,14 @@ def main() -> int:
         tree = Path(folder).resolve()
         copied(tree)
         runs = Runs(tree, given.cpu)
-        for measuring, (number, mutant) in product((False, True), enumerate(sample, start=1)):
-            row = runs.earlier_result(mutant, measuring=measuring)
+        runs.measure()
+        runs.read_measurements(sample)
+        for thorough, (number, mutant) in product((False, True), enumerate(sample, start=1)):
+            row = runs.earlier_result(mutant, thorough=thorough)
             if row is None and packed(mutant.name) in known:
                 row = runs.missed(mutant)
             if row is None and time.monotonic() < until and not runs.claimed(mutant):
-                row = runs.end(mutant, measuring=measuring)
+                row = runs.end(mutant, thorough=thorough)
                 print(
                     f"{number:4d} {row['end']:9s} {mutant.module}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}"
                     f" ({row['cpu']} s, {row['by']})",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +34,7 @@ many, and ten times its CPU time."""
 LONGEST = 60.0
 """CPU seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
 STOPPED = "this file has had its time"
+FIXTURE = "fixture "
 SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
 
@@ -41,9 +42,8 @@ SPARE = 10.0
 class Watch:
     """A pytest plugin that limits the CPU time of every test, and writes down the first that fails."""
 
-    def __init__(self, told: Path, expected: dict[str, float], spare: float, stop_after: float) -> None:
+    def __init__(self, told: Path, expected: dict[str, float], spare: float) -> None:
         self.told, self.expected, self.spare = told, expected, spare
-        self.until = spent() + stop_after
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -52,8 +52,6 @@ class Watch:
         signal.alarm(math.ceil(3 * WAITS + 10 * allowed))
         yield
         signal.alarm(0)
-        if spent() > self.until:
-            item.session.shouldstop = STOPPED
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -72,8 +70,8 @@ class LineCoverage:
     """A pytest plugin that measures which lines of the program each test executes, and its CPU seconds."""
 
     def __init__(self, tree: Path) -> None:
-        self.tree, self.without = tree, set[str]()
-        self.cpu, self.began = dict[str, float](), spent()
+        self.tree, self.without, self.shared = tree, set[str](), dict[str, set[str]]()
+        self.cpu, self.by_file = dict[str, float](), dict[Path, float]()
         self.coverage = Coverage(
             data_file=None, config_file=False, messages=False, include=[f"{tree}/{name}/*" for name in PACKAGES]
         )
@@ -81,6 +79,8 @@ class LineCoverage:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         before = spent()
+        for fixture in getattr(item, "fixturenames", ()):
+            self.shared.setdefault(f"{FIXTURE}{fixture}", set()).add(item.nodeid)
         self.coverage.switch_context(item.nodeid)
         signal.signal(signal.SIGALRM, _give_up)
         signal.alarm(WAITS)
@@ -88,30 +88,49 @@ class LineCoverage:
         signal.alarm(0)
         self.coverage.switch_context("")
         self.cpu[item.nodeid] = round(spent() - before, 3)
-        if spent() - self.began > LONGEST:
-            item.session.shouldstop = STOPPED
+        self.by_file[item.path] = self.by_file.get(item.path, 0.0) + self.cpu[item.nodeid]
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """What comes later of a long file is not measured."""
+        if self.by_file.get(item.path, 0.0) > LONGEST:
+            pytest.skip(STOPPED)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[None]:
+        """What a fixture executes that several tests share is executed by all that ask for it."""
+        shared = fixturedef.scope != "function"
+        if shared:
+            self.coverage.switch_context(f"{FIXTURE}{fixturedef.argname}")
+        yield
+        if shared:
+            self.coverage.switch_context(request._pyfuncitem.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed or report.skipped:
             self.without.add(report.nodeid)
 
-    def coverage_report(self) -> dict[str, Any]:
-        """CPU seconds of each test that passes; by module and line, which of them execute it, by their places in that list.
+    def coverage_report(self) -> dict[str, dict[str, Any]]:
+        """Of each file of tests, the CPU seconds of each test that passes, and by module and line the places of those that execute it.
 
         Lines have names, so that changes elsewhere in a module leave what is known of them.
         """
-        tests = {name: cpu for name, cpu in self.cpu.items() if name not in self.without}
-        places, data = {name: place for place, name in enumerate(tests)}, self.coverage.get_data()
-        lines = dict[str, dict[str, list[int]]]()
-        for file in (file for file in data.measured_files() if file.endswith(".py")):  # templates of pages execute, too
-            names, found = named(Path(file).read_text(encoding="utf-8")), data.contexts_by_lineno(file)
-            hits = {
-                names[line - 1]: sorted(places[test] for test in by if test in places)
-                for line, by in found.items()
-                if 1 <= line <= len(names)  # an empty module executes line 0 or 1, and code that was made names what made it
-            }
-            lines[str(Path(file).relative_to(self.tree))] = {line: by for line, by in hits.items() if by}
-        return {"tests": tests, "lines": lines}
+        reports = {name.partition("::")[0]: {"tests": dict[str, float](), "lines": {}} for name in self.cpu}
+        for name in (name for name in self.cpu if name not in self.without):
+            reports[name.partition("::")[0]]["tests"][name] = self.cpu[name]
+        places = {name: place for report in reports.values() for place, name in enumerate(report["tests"])}
+        data = self.coverage.get_data()
+        for path in (name for name in data.measured_files() if name.endswith(".py")):  # templates of pages execute, too
+            names, module = named(Path(path).read_text(encoding="utf-8")), str(Path(path).relative_to(self.tree))
+            for line, contexts in data.contexts_by_lineno(path).items():
+                if (
+                    not 1 <= line <= len(names)
+                ):  # an empty module executes line 0 or 1, and code that was made names what made it
+                    continue
+                tests = {test for context in contexts for test in self.shared.get(context, (context,))}
+                for test in sorted(tests & places.keys(), key=lambda test: places[test]):
+                    lines = reports[test.partition("::")[0]]["lines"].setdefault(module, {})
+                    lines.setdefault(names[line - 1], []).append(places[test])
+        return reports
 
 
 _LATER = (
@@ -163,47 +182,41 @@ def watched(
     *,
     expected: dict[str, float] | None = None,
     spare: float = SPARE,
-    leave_out: Iterable[str] = (),
-    stop_after: float = math.inf,
 ) -> tuple[int, str | None]:
     """Run tests of a tree in a process of their own, up to the first that fails.
 
     Args:
         expected: CPU seconds of each test without a fault; three times that is allowed, and
         spare: CPU seconds more.
-        leave_out: tests that do not run.
-        stop_after: CPU seconds after which no further test begins.
     Returns: the exit code, negative for a signal and 0 where no test failed; and the test that failed.
     """
     told = tree / "told.jsonl"
     told.unlink(missing_ok=True)
-    options = ["-x", *(f"--deselect={test}" for test in leave_out)]
-    code = _forked(tree, lambda: _run(tree, [*options, *tests], Watch(told, expected or {}, spare, stop_after)))
+    code = _forked(tree, lambda: _run(tree, ["-x", *tests], Watch(told, expected or {}, spare)))
     lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
     by = json.loads(lines[0])["test"] if lines else None
-    nothing_failed = by is None and code in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.NO_TESTS_COLLECTED)
-    return 0 if nothing_failed else code, by
+    return 0 if by is None and code == pytest.ExitCode.NO_TESTS_COLLECTED else code, by
 
 
-def executed(tree: Path, file: str) -> dict[str, Any]:
-    """Run a file of tests without a fault, and measure what its tests cost and which lines they execute."""
+def executed(tree: Path, files: list[str]) -> dict[str, dict[str, Any]]:
+    """Run files of tests without a fault, and measure what the tests of each cost and which lines they execute."""
     told = tree / "told.json"
     told.unlink(missing_ok=True)
 
     def work() -> int:
         plugin = LineCoverage(tree)
         plugin.coverage.start()
-        code = _run(tree, [file], plugin)
+        code = _run(tree, files, plugin)
         plugin.coverage.stop()
         told.write_text(json.dumps(plugin.coverage_report()), encoding="utf-8")
         return code
 
     _forked(tree, work)
-    if not told.exists():
-        print(f"{file} was not measured:\n{(tree / 'output.txt').read_text(encoding='utf-8')[-2000:]}", flush=True)
-        return {"tests": {}, "lines": {}}
-    result: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
-    return result
+    result: dict[str, dict[str, Any]] = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
+    if len(result) < len(files):
+        missing = ", ".join(file for file in files if file not in result)
+        print(f"not measured: {missing}\n{(tree / 'output.txt').read_text(encoding='utf-8')[-2000:]}", flush=True)
+    return {file: result.get(file, {"tests": {}, "lines": {}}) for file in files}
 
 
 def _run(tree: Path, tests: list[str], plugin: object) -> int:
