@@ -1,6 +1,6 @@
 """Figures of the documentation, printed again by the commands that it names: ``make figures`` or ``python -m tests.figures [PAGE ...]``.
 
-Every section that names a program of ``benchmarks`` is compared with what the program prints today: a number of the section's tables is
+Every section with a table that names a program of ``benchmarks`` is compared with what the program prints today: a number of the tables is
 the same if the program prints one within a fiftieth of it, or of its last digit; times and amounts of memory within a half. Programs that
 need files of the reader (``FOLDER`` in place of a path) are listed, and not run. Fails if a program does, or if a figure is printed no
 more.
@@ -66,12 +66,13 @@ def numbers_in(text: str) -> Iterator[tuple[str, float]]:
 
 
 def sections_of(page: Path) -> Iterator[Section]:
-    """The sections of a Markdown page that name programs of ``benchmarks``, with the numbers of their tables."""
+    """The sections of a Markdown page that name programs of ``benchmarks`` and have numbers in tables, with these."""
     for part in re.split(r"^(?=#+ )", page.read_text(encoding="utf-8"), flags=re.M):
         commands = tuple(dict.fromkeys((a or b).strip() for a, b in COMMAND.findall(part)))
-        if commands:
+        figures = tuple(figures_in(part))
+        if commands and figures:
             title = part.splitlines()[0].lstrip("# ") if part.startswith("#") else page.stem
-            yield Section(page, title, commands, tuple(figures_in(part)))
+            yield Section(page, title, commands, figures)
 
 
 def figures_in(part: str) -> Iterator[Figure]:
@@ -107,7 +108,7 @@ def compare(pages: Iterable[Path], limit: float) -> int:
     print("| section | programs | figures | the same | not printed |\n|---|---|---|---|---|")
     for section in (section for page in pages for section in sections_of(page)):
         needs_files = [command for command in section.commands if PLACEHOLDER.search(command)]
-        for command in set(section.commands) - {*needs_files, *printed_by}:
+        for command in (name for name in section.commands if name not in needs_files and name not in printed_by):
             try:
                 printed_by[command] = print_again(command, limit)
             except RuntimeError as error:

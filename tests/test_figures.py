@@ -20,6 +20,13 @@ What `python benchmarks/none.py` prints:
 ## Files
 `python benchmarks/none.py FOLDER` needs files.
 
+| cells | error |
+|---|---|
+| 16 | 3.5 |
+
+## No table
+`python benchmarks/none.py --large` is not run.
+
 ## Prose
 No program is named here: 17.
 """
@@ -37,7 +44,7 @@ def test_a_figure_that_is_printed_no_more_is_named(
     _, _, errors, files = capsys.readouterr().out.splitlines()
     same = 2 - len([text for text in missing.split(", ") if text != "-"])
     assert errors == f"| page.md: Errors | 1 | 2 | {same} | {missing} |"
-    assert files == "| page.md: Files | 1 | 0 | - | not run: `python benchmarks/none.py FOLDER` |"
+    assert files == "| page.md: Files | 1 | 1 | - | not run: `python benchmarks/none.py FOLDER` |"
 
 
 def test_a_program_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
