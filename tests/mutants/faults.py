@@ -224,6 +224,7 @@ def named(source: str) -> list[str]:
     return names
 
 
+@cache
 def showing(module: str, line: int) -> set[str] | None:
     """Names of the lines of a module whose execution shows a fault in a line; None: any of them.
 

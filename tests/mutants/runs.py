@@ -213,9 +213,8 @@ def executed(tree: Path, files: list[str]) -> dict[str, dict[str, Any]]:
 
     _forked(tree, work)
     result: dict[str, dict[str, Any]] = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
-    if len(result) < len(files):
-        missing = ", ".join(file for file in files if file not in result)
-        print(f"not measured: {missing}\n{(tree / 'output.txt').read_text(encoding='utf-8')[-2000:]}", flush=True)
+    if not result:
+        print(f"not measured: {', '.join(files)}\n{(tree / 'output.txt').read_text(encoding='utf-8')[-2000:]}", flush=True)
     return {file: result.get(file, {"tests": {}, "lines": {}}) for file in files}
 
 
