@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist.domain import Domain
+from dpdist.measurement.integer_terms import IntegerTerm
 from dpdist.measurement.sensitivity import bounded_totals
 from dpdist.plugins.laplace_designs import laplace_terms
 from dpdist.reconstruction.kronecker_terms import Term
@@ -36,3 +37,14 @@ def test_rounding_moves_every_value_that_a_person_touches(neighbours: Any, monke
     farthest = max(int(np.abs(other - one).max(axis=0).sum()) for one, other in product(*sides))
     assert farthest**2 <= grid.sensitivity_squared
     assert farthest == (2 if neighbours == "add-remove" else 4)
+
+
+@pytest.mark.parametrize("ends", [(1, 3), (3, 1)], ids=["large amounts move more", "records without an amount move more"])
+def test_a_term_s_bound_is_reached_where_nothing_cancels(ends: tuple[int, int]) -> None:
+    """Of all corners of what a person's records can be, with some records beside those that make up the total: rows without signs."""
+    totals = bounded_totals.Totals(records=5, times=2, bins=2, none=(3, 1), full=(1, 3))
+    term = IntegerTerm((0, 1), (np.array([[1, 2], [0, 1]]), np.array([ends, (0, 1)])), multiplier=3, shift=0)
+    columns = np.concatenate(totals.columns(term.multiplier * np.kron(*term.factors)), axis=1)
+    moved = totals.matrix(2, 2) @ columns.T
+    assert bounded_totals.term_l1(totals, term, 1, "add-remove") == np.abs(moved).sum(axis=1).max()
+    assert bounded_totals.term_l2_squared(totals, term, 1, "add-remove") == (moved**2).sum(axis=1).max()
