@@ -34,9 +34,8 @@ class Mean(Statistic):
         self, statistic: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]
     ) -> Estimated:
         ratio_values, joint = values[::-1], covariance[::-1, ::-1]  # the sum over the number
-        if ratio_values[1] == 0.0:
-            return Estimated(statistic, math.nan, None, *ranges[0], remark=NO_RECORDS)
-        interval, ratio = fieller(ratio_values, joint, width), float(ratio_values[0] / ratio_values[1])
+        interval = fieller(ratio_values, joint, width)
+        ratio = float(ratio_values[0] / ratio_values[1]) if ratio_values[1] else math.copysign(math.inf, ratio_values[0])
         if interval is None:
             return Estimated(statistic, float(np.clip(ratio, *ranges[0])), None, *ranges[0], NO_RECORDS)
         value, low, high = interval_within(ratio, interval, ranges[0])

@@ -548,7 +548,7 @@ Statistic = tuple[float, float | None, float, float]
 def ratio(values: Array, joint: Array, width: float, value_range: tuple[float, float]) -> Statistic:
     """A ratio within a range: every r for which values[0] - r values[1] is within ``width`` standard errors of 0 (Fieller 1954)."""
     (above, below), (low, high) = values, value_range
-    quotient = above / below
+    quotient = above / below if below else math.copysign(math.inf, above)
     square, middle, constant = (
         values[row] * values[column] - width**2 * joint[row, column] for row, column in ((1, 1), (0, 1), (0, 0))
     )

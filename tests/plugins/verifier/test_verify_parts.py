@@ -15,6 +15,7 @@ from dpdist.domain import Domain
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.operators import Dense, Identity, Operator, Prefix
 from dpdist.plugins.verifier import verify
+from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.strategies import dual_bound
 from dpdist.strategies.tables.product_bound import product_weights
 from dpdist.workloads import Block, Workload
@@ -88,6 +89,25 @@ def test_the_covariance_with_a_negated_column_is_the_negated_covariance(number: 
     mirrored = verify.statistic("covariance", values * flip, joint * np.outer(flip, flip), 1.96, spans)
     assert mirrored == pytest.approx((-value, error, -high, -low))
     assert low < value < high
+
+
+@pytest.mark.parametrize("name", verify.SUMS)
+def test_statistics_and_intervals_are_those_of_the_product(name: str) -> None:
+    """Of random sums, with few or no records (a count of zero, too), spreads below zero and correlations beyond one among them."""
+    among = next(each for each in STATISTICS.values() if name in each.statistic_names)
+    state, spans, ended = np.random.default_rng(5), [(-10.0, 10.0), (-20.0, 20.0)][: among.columns], set[bool]()
+    count = len(among.summands)
+    for _ in range(200):
+        number = float(state.choice([-3.0, 0.0, 2.0, 400.0]))
+        values = np.array([number, *(state.normal(size=count - 1) * state.choice([3.0, 3000.0], size=count - 1))])
+        root = state.normal(size=(count, count)) * state.choice([0.1, 10.0])
+        found = among.compute(name, values, root @ root.T, 1.96, spans)
+        expected = [found.value, found.standard_error, found.low, found.high]
+        told = list(verify.statistic(name, values, root @ root.T, 1.96, spans))
+        assert [each is None for each in told] == [each is None for each in expected], values
+        assert [each or 0.0 for each in told] == pytest.approx([each or 0.0 for each in expected], 1e-9, 1e-9)
+        ended.add(found.standard_error is None)
+    assert ended == {True, False}
 
 
 def some_products(seed: int) -> Workload:
