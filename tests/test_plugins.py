@@ -132,6 +132,7 @@ MISSING_KEYS = {
     "bounds.private": lambda spec: f"{spec}\nsums: {{paid: {{from: 0, to: private, selection: {{most: 9}}}}}}\n",
     "left_out": lambda spec: f"{spec}\nleft_out: {{}}\n",
     "gate": lambda spec: f"{spec}\ngate: {{action: hold}}\n",
+    "postprocess.non_negative": lambda spec: f"{spec}\npostprocess: {{non_negative: true}}\n",
     "postprocess.integer": lambda spec: f"{spec}\npostprocess: {{integer: true}}\n",
     "postprocess.consistent_with": lambda spec: f"{spec}\npostprocess: {{consistent_with: [earlier.yaml]}}\n",
 }

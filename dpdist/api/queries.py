@@ -12,8 +12,7 @@ from dpdist.query.published_release import PublishedRelease, load_published
 from dpdist.reconstruction.axis_factors import IdentityFactor
 from dpdist.reconstruction.kronecker_terms import unit_direction
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS, MeasuredSpace, NotMeasured, TableEstimates
-from dpdist.reconstruction.nonnegative_tables import Axes
-from dpdist.reconstruction.posterior_tables import posterior_tables
 from dpdist.reconstruction.product_space import ProductSpace
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
+from dpdist.reconstruction.table_reduction import Axes
 from dpdist.workloads import Block

@@ -18,11 +18,11 @@ from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
 from dpdist.measurement import dense_measurement, integer_measurement
-from dpdist.measurement.consistency import table_fitting
-from dpdist.measurement.consistency.table_fitting import fit_answers, special_fit
 from dpdist.operators import Matrix
 from dpdist.planner import release_plan
 from dpdist.plugins.geography.level_fitting import NESTED_LEVELS, LevelFit
+from dpdist.plugins.nonnegative_answers import table_fitting
+from dpdist.plugins.nonnegative_answers.table_fitting import fit_answers, special_fit
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.runtime.stored_vectors import StoreWorkspace
