@@ -230,8 +230,13 @@ def test_a_release_says_what_its_fit_does(
     }
     seed = int(compute_digest("simulation", asked)[:8], 16)
     reader = done.plan.measurement.least_squares(done.plan.workload)
-    cells, effect = closest_cells(Estimate(reader, reader.estimate(space.values), done.plan.noise), seed)
+    estimate = reader.estimate(space.values)
+    cells, effect = closest_cells(Estimate(reader, estimate, done.plan.noise), seed)
     assert effect.facts() == facts
+    assert reader.basis is not None
+    dense = done.plan.workload.operator.dense()
+    unbiased = reader.basis.coordinates(0, dense.shape[0], weighted=True) @ estimate
+    np.testing.assert_allclose(dense @ cells, dense @ nnls(dense, unbiased)[0], atol=1e-6 * np.abs(unbiased).max())
     np.testing.assert_allclose(
         done.plan.workload.unweighted.matvec(cells),
         release_folder.load_release(done.folder)[0]["answer"].to_numpy(),
