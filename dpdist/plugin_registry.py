@@ -39,6 +39,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "private_bounds": ("bounds.private", "records.person.selection", "sums.selection"),
     "published_baselines": ("mechanism.low-rank", "mechanism.smoothing", "mechanism.fourier", "mechanism.datacube"),
     "quantiles": ("quantiles",),
+    "questions": ("ask",),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "spec_drafts": ("init",),
@@ -71,6 +72,7 @@ class Plugin:
         fits: references of ``AnswerFit`` objects of the plugin ``nonnegative_answers``, for workloads of one form.
         roundings: the reference of an ``AnswerRounding`` object, which makes whole numbers of answers.
         joinings: the reference of a ``ReleaseJoining`` object, which estimates from several releases of the same records.
+        question_readers: the reference of a ``QuestionReader`` object, which answers questions to published releases.
         efforts: what optimisers take, by their names: references of functions of a workload that return an ``Effort``.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
@@ -103,6 +105,7 @@ class Plugin:
     fits: Sequence[str] = ()
     roundings: Sequence[str] = ()
     joinings: Sequence[str] = ()
+    question_readers: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     charge_gates: Sequence[str] = ()

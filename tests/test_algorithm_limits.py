@@ -61,7 +61,6 @@ WHY_NOT = {
     "strategies.dense.completing_rows.WORK": "how long a search goes on: the certificate has the error of what it found",
     "strategies.dense.coa_fixed_point.SINGULAR_PATIENCE": "how long a search goes on: the certificate has the error of what it found",
     "strategies.dense.trace_problem.NEARLY_FULL_CELLS": "which of two solvers is taken: both are certified, and compared",
-    "query.attribute_conditions.MOST_SEARCHED_LABELS": "a label among very many is read as a number: the answer or a refusal",
     "domain.numeric_columns.FEW": REACHED,
     "domain.numeric_columns.MOST_STEPS": REFUSAL,
     "domain.key_spaces.MOST_CELLS": REFUSAL,

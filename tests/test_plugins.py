@@ -163,7 +163,8 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
     assert "croissant.json" not in files
     spec = (tree / "examples" / "census" / "release.yaml").read_text()
     refusals = [
-        (command, command) for command in ("serve", "studio", "init", "site", "synthesize", "export", "gate", "metrics")
+        (command, command)
+        for command in ("ask", "serve", "studio", "init", "site", "synthesize", "export", "gate", "metrics")
     ]
     for number, (word, change) in enumerate(MISSING_KEYS.items()):
         path = tree / "examples" / "census" / f"missing-{number}.yaml"
