@@ -189,6 +189,5 @@ def test_the_limits_that_decide_guarantees_are_seen() -> None:
     deciding = {
         "measurement.orbit_measurement.PAIRED_ORBITS",
         "measurement.sensitivity.bounded_totals.MOST_CORNERS",
-        "query.simultaneous_intervals.MOST_SIMULATED",
     }
     assert deciding <= limits()
