@@ -37,10 +37,10 @@ from fitted_tables import SIZES, counted, records_of, released, tables_of
 
 from dpdist.arrays.lazy_vector import to_array
 from dpdist.domain import Layout
-from dpdist.measurement.consistency.table_fitting import QueryGroup, fit_together, query_groups, tolerance_for
 from dpdist.plugins.adaptive.aim import AimMeasurement, Rounds, aim_measurement
 from dpdist.plugins.adaptive.measured_tables import MeasuredTables
 from dpdist.plugins.adaptive.model_intervals import half_widths, largest_distances
+from dpdist.plugins.nonnegative_answers.table_fitting import QueryGroup, fit_together, query_groups, tolerance_for
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Workload

@@ -33,9 +33,9 @@ from dpdist.operators import Groups, Identity, Operator, Total
 from dpdist.plugins.geography.hierarchy_measurement import NodeRows
 from dpdist.plugins.geography.level_fitting import LevelFit
 from dpdist.plugins.geography.nested_groups import nested_of
+from dpdist.plugins.nonnegative_answers.nonnegative_tables import TableFamily, fit_tables
 from dpdist.plugins.whole_numbers.additive_queries import Rule, joint_tables
 from dpdist.plugins.whole_numbers.whole_answers import round_answers
-from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables
 from dpdist.workloads import Block
 from dpdist.workloads.product_queries import listed_marginals
 

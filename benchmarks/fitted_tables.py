@@ -6,8 +6,7 @@
 The tables are all those of so many attributes with at most 10,000 cells, released once by the certified optimum for marginals at the
 given epsilon and delta = 1e-9, with noise from a fixed seed; the number of records is estimated. 'raw', 'apart' and 'together' are mean
 total variation distances of the unbiased tables, of each projected onto non-negative cells with its total, and of those that agree with
-each other; 'expected' that of the tables that synthetic records are made of (``dpdist.reconstruction.posterior_tables``). 'squared' is the
-total
+each other; 'expected' that of the tables that synthetic records are made of (``posterior_tables``). 'squared' is the total
 squared error of 'together' over that of the unbiased ones. 'CPU s' is the fit alone, on one core. 'length' is the mean length of the
 intervals over that of the uncut ones around the unbiased answers; 'covered' is the least share of true counts that they hold, over counts
 of 0, 1 to 3, 4 to 10, 11 to 30, 31 to 100, 101 to 1,000 and above. 'records' is the mean total variation distance of the same tables of
@@ -29,13 +28,13 @@ import numpy as np
 
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
-from dpdist.measurement.consistency.table_fitting import cut_answers, fit_together, query_groups, tolerance_for
+from dpdist.plugins.nonnegative_answers.nonnegative_cells import covering_half_widths
+from dpdist.plugins.nonnegative_answers.nonnegative_tables import threshold
+from dpdist.plugins.nonnegative_answers.posterior_tables import posterior_tables
+from dpdist.plugins.nonnegative_answers.table_fitting import cut_answers, fit_together, query_groups, tolerance_for
 from dpdist.plugins.synthetic.synthetic_records import SyntheticModel
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
-from dpdist.reconstruction.nonnegative_cells import covering_half_widths
-from dpdist.reconstruction.nonnegative_tables import threshold
-from dpdist.reconstruction.posterior_tables import posterior_tables
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import Workload, marginals
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dpdist.plugins.nonnegative_answers.nonnegative_cells import Fit, nonnegative_least_squares
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.reconstruction.nonnegative_cells import Fit, nonnegative_least_squares
 from dpdist.strategies import coa
 from dpdist.workloads import Workload, all_ranges, integer_basis, marginals, prefix, random_ranges
 

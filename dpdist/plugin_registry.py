@@ -33,11 +33,13 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "languages": ("language",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "oblique_products": ("mechanism.oblique",),
+    "nonnegative_answers": ("postprocess.non_negative",),
     "observability": ("metrics",),
     "page": ("export", "domain.map", "spec.site"),
     "private_bounds": ("bounds.private", "records.person.selection", "sums.selection"),
     "published_baselines": ("mechanism.low-rank", "mechanism.smoothing", "mechanism.fourier", "mechanism.datacube"),
     "quantiles": ("quantiles",),
+    "questions": ("ask",),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "spec_drafts": ("init",),
@@ -66,9 +68,11 @@ class Plugin:
         mechanisms: references of ``Mechanism`` objects, each after those that it follows.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         spaces: functions that read what was measured in rounds, by what only these facts of a strategy say: references.
-        fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
+        fittings: the reference of an ``AnswerFitting`` object, which makes answers non-negative.
+        fits: references of ``AnswerFit`` objects of the plugin ``nonnegative_answers``, for workloads of one form.
         roundings: the reference of an ``AnswerRounding`` object, which makes whole numbers of answers.
         joinings: the reference of a ``ReleaseJoining`` object, which estimates from several releases of the same records.
+        question_readers: the reference of a ``QuestionReader`` object, which answers questions to published releases.
         efforts: what optimisers take, by their names: references of functions of a workload that return an ``Effort``.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
@@ -97,9 +101,11 @@ class Plugin:
     strategies: Mapping[str, str] = field(default_factory=dict)
     efforts: Mapping[str, str] = field(default_factory=dict)
     spaces: Mapping[str, str] = field(default_factory=dict)
+    fittings: Sequence[str] = ()
     fits: Sequence[str] = ()
     roundings: Sequence[str] = ()
     joinings: Sequence[str] = ()
+    question_readers: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     charge_gates: Sequence[str] = ()

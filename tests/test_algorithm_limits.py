@@ -61,19 +61,17 @@ WHY_NOT = {
     "strategies.dense.completing_rows.WORK": "how long a search goes on: the certificate has the error of what it found",
     "strategies.dense.coa_fixed_point.SINGULAR_PATIENCE": "how long a search goes on: the certificate has the error of what it found",
     "strategies.dense.trace_problem.NEARLY_FULL_CELLS": "which of two solvers is taken: both are certified, and compared",
-    "query.attribute_conditions.MOST_SEARCHED_LABELS": "a label among very many is read as a number: the answer or a refusal",
     "domain.numeric_columns.FEW": REACHED,
     "domain.numeric_columns.MOST_STEPS": REFUSAL,
     "domain.key_spaces.MOST_CELLS": REFUSAL,
     "sources.key_files.MOST_KEYS": REFUSAL,
     "privacy.selection.thresholded_histogram.MOST_FALSE_ROWS": REFUSAL,
     "privacy.noise_tails.SUMMED_SCALE": REACHED,
-    "reconstruction.posterior_tables.MIN_CELLS": "cells of which a mixture is estimated: its quantiles hold what they say",
     "plugins.adaptive.dawa.MOST_CELLS": REFUSAL,
     "plugins.service.service_address.FEWEST_LETTERS": REFUSAL,
     "plugins.adaptive.dawa.MOST_STEPS": "how finely the budget may be divided: every division is charged as it is",
     "measurement.dense_measurement.DIGEST_BYTES": "of rows of 512 MiB that are all alike: the name that noise is bound to, and no number",
-    "measurement.consistency.table_fitting.FEW_CELLS": "which of two fits is taken, as the certificate says; each has tests of its own",
+    "planner.measurement_plan.FEW_CELLS": "which of two fits is taken, as the certificate says; each has tests of its own",
     "reconstruction.measured_space.MISSING_ENTRIES": REFUSAL,
     "reconstruction.measured_space.MOST_PRODUCTS": REFUSAL,
     "planner.release_plan.SPARED_BYTES": COMPARED,
@@ -191,6 +189,5 @@ def test_the_limits_that_decide_guarantees_are_seen() -> None:
     deciding = {
         "measurement.orbit_measurement.PAIRED_ORBITS",
         "measurement.sensitivity.bounded_totals.MOST_CORNERS",
-        "query.simultaneous_intervals.MOST_SIMULATED",
     }
     assert deciding <= limits()

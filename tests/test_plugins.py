@@ -132,6 +132,7 @@ MISSING_KEYS = {
     "bounds.private": lambda spec: f"{spec}\nsums: {{paid: {{from: 0, to: private, selection: {{most: 9}}}}}}\n",
     "left_out": lambda spec: f"{spec}\nleft_out: {{}}\n",
     "gate": lambda spec: f"{spec}\ngate: {{action: hold}}\n",
+    "postprocess.non_negative": lambda spec: f"{spec}\npostprocess: {{non_negative: true}}\n",
     "postprocess.integer": lambda spec: f"{spec}\npostprocess: {{integer: true}}\n",
     "postprocess.consistent_with": lambda spec: f"{spec}\npostprocess: {{consistent_with: [earlier.yaml]}}\n",
 }
@@ -162,7 +163,8 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
     assert "croissant.json" not in files
     spec = (tree / "examples" / "census" / "release.yaml").read_text()
     refusals = [
-        (command, command) for command in ("serve", "studio", "init", "site", "synthesize", "export", "gate", "metrics")
+        (command, command)
+        for command in ("ask", "serve", "studio", "init", "site", "synthesize", "export", "gate", "metrics")
     ]
     for number, (word, change) in enumerate(MISSING_KEYS.items()):
         path = tree / "examples" / "census" / f"missing-{number}.yaml"

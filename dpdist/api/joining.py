@@ -11,6 +11,7 @@ from dpdist.planner.release_joining import Companion, ReleaseJoining
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan_as_charged
 from dpdist.privacy import keys
+from dpdist.reconstruction.answer_fitting import answer_fitting
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.joint_estimate import NoisyMeasurement, joint_estimate
 from dpdist.runtime.context import Context

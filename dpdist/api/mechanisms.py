@@ -1,15 +1,13 @@
-"""For plugins that add mechanisms: what a mechanism, a strategy and a measurement are, and what they are made of."""
+"""For plugins that add mechanisms or fit answers: what a mechanism, a strategy, a measurement and an estimate are made of."""
 
 from dpdist.arrays import lapack
 from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
 from dpdist.arrays.causal_filters import binomials, divide_series, multiply_series, padded_coefficients
-from dpdist.arrays.lazy_vector import ArrayVector, Vector, repeat_values, to_array
+from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, batches, repeat_values, to_array
 from dpdist.arrays.transpose_passes import MEMORY_SHARE, Target, TransformPass, slab_bytes
 from dpdist.domain import Domain, Layout
 from dpdist.errors import NotPositiveDefinite
 from dpdist.measurement.coefficient_vectors import GRID_UNIT, Form
-from dpdist.measurement.consistency.answer_fit import AnswerFit, PreparedFit
-from dpdist.measurement.consistency.table_fitting import has_only_tables, query_groups
 from dpdist.measurement.dense_measurement import DenseMeasurement
 from dpdist.measurement.filter_measurement import SeriesMeasurement
 from dpdist.measurement.integer_measurement import (
@@ -64,13 +62,28 @@ from dpdist.mechanisms.mechanism import (
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.product_mechanisms import Residual, UnionMechanism
 from dpdist.mechanisms.strategy_cache import get_dense_strategy, get_term_strategy, name_person_strategy, name_strategy
-from dpdist.operators import Dense, Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Stack, Total, Tree
+from dpdist.operators import (
+    Dense,
+    Groups,
+    Identity,
+    Kronecker,
+    ListedRanges,
+    Matrix,
+    Operator,
+    Padded,
+    Product,
+    Sparse,
+    Stack,
+    Total,
+    Tree,
+)
 from dpdist.privacy.accounting import Loss, laplace_scale
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.selection.exponential_mechanism import RATE_BITS, choose, rate_for
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.answer_fitting import AnswerFitting, Simulation
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, ErrorRatio, FitEffect
 from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.kronecker_terms import (
     Directions,
@@ -82,12 +95,10 @@ from dpdist.reconstruction.kronecker_terms import (
     total_variance,
     unit_direction,
 )
-from dpdist.reconstruction.least_squares import SharedArray, left_inverse
+from dpdist.reconstruction.least_squares import Estimate, SharedArray, left_inverse
 from dpdist.reconstruction.measured_space import Functionals, MeasuredSpace, NotMeasured, TableEstimates, largest_sets
-from dpdist.reconstruction.nonnegative_cells import covering_half_widths
-from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily, fit_tables
-from dpdist.reconstruction.posterior_tables import fit_proportionally, independent_table, margin, posterior_tables
 from dpdist.reconstruction.product_space import AxisWeights, ProductSpace, SpaceTerm, product_space_from
+from dpdist.reconstruction.table_reduction import Axes
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours
 from dpdist.strategies import linear_algebra
@@ -145,6 +156,6 @@ from dpdist.strategies.strategy import (
 from dpdist.strategies.tables.marginal_optimum import Subset, marginal_weights, residual_strategy
 from dpdist.strategies.tables.product_bound import BlockGrams, GramKey, Slopes, product_bound, sum_of_roots
 from dpdist.strategies.tables.residual_bases import Grams, centre_along, residual_products
-from dpdist.workloads import Filter, Gram, Workload, filtered
+from dpdist.workloads import Basis, Block, Filter, Gram, Workload, filtered
 from dpdist.workloads.time_filters import coefficients
 from dpdist.workloads.workload_kind import is_running_sum

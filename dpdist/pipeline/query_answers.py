@@ -11,7 +11,6 @@ import numpy as np
 from dpdist.arrays.array_workspace import MEMORY, Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, Vector, scaled, to_array
 from dpdist.digests import compute_digest
-from dpdist.measurement.consistency.table_fitting import Simulation, fit_answers
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import Matrix
 from dpdist.planner.answer_rounding import RoundAnswers
@@ -20,9 +19,9 @@ from dpdist.planner.measurement_plan import skips_cell_estimate
 from dpdist.planner.release_joining import Companion, release_joining
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.answer_fitting import AnswerFitting, Simulation, answer_fitting
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, FitEffect
 from dpdist.reconstruction.least_squares import Estimate
-from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
 from dpdist.runtime.context import Context
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
 from dpdist.storage.array_store import Store, StoredArray
@@ -54,8 +53,9 @@ def _post_processing_settings(planned: ReleasePlan, companion_releases: Sequence
     """What answers depend on beside the measurement."""
     options = planned.job.outputs.postprocess
     settings: dict[str, Any] = {"asked": options, "others": [stored.digest for _, stored in companion_releases]}
-    if options.non_negative:
-        settings["rule"] = RULE
+    fitting = answer_fitting(options.non_negative)
+    if fitting is not None:
+        settings["rule"] = fitting.rule
     if planned.measurement.postprocessing is not None:
         settings["done"] = planned.measurement.postprocessing
     return settings
@@ -103,10 +103,11 @@ def answer_from_estimate(
     if options.known:
         counts = np.array([known_count.count for known_count in options.known])
         estimate = estimate.condition_on_counts(planned.job.outputs.known_blocks, counts)
-    if options.non_negative:
-        context.progress("answer", FITTING)
-        estimate = estimate.fit_non_negative(requested_columns.work, requested_columns.cells, seed)
-    return estimate.answers(requested_columns)
+    fitting = answer_fitting(options.non_negative)
+    if fitting is None:
+        return estimate.answers(requested_columns)
+    context.progress("answer", FITTING)
+    return fitting.fit_cells(estimate, requested_columns, seed)
 
 
 def _answer_without_estimate(
@@ -119,7 +120,7 @@ def _answer_without_estimate(
     seed: int,
 ) -> Answers:
     """Answers that are read from the measurement, and then held to the number of records and fitted, without an estimate of the cells."""
-    workload, options = planned.workload, planned.job.outputs.postprocess
+    workload, fitting = planned.workload, answer_fitting(planned.job.outputs.postprocess.non_negative)
     records = possible_counts(planned.job).records
     unbiased_columns = AnswerRequest(f"{requested_columns.folder}/unbiased")
 
@@ -136,16 +137,17 @@ def _answer_without_estimate(
         return true + to_array(read_answers(ArrayVector(drawn), None if records is None else 0.0, MEMORY).answer)
 
     unbiased = read_answers(z, records, requested_columns.work)
-    if not options.non_negative:
+    if fitting is None:
         columns = [to_array(column) for column in (unbiased.answer, unbiased.error, unbiased.half_width)]
         return requested_columns.write(columns[0], columns[1], columns[2])
     simulate_or_none = None if measurement.allows_estimate(workload.shape[1], jointly=False) else simulate
-    return fit_unbiased_answers(context, planned, unbiased, simulate_or_none, requested_columns, seed)
+    return fit_unbiased_answers(context, planned, fitting, unbiased, simulate_or_none, requested_columns, seed)
 
 
 def fit_unbiased_answers(
     context: Context,
     planned: ReleasePlan,
+    fitting: AnswerFitting,
     unbiased: Answers,
     simulate: Simulation | None,
     requested_columns: AnswerRequest,
@@ -154,11 +156,11 @@ def fit_unbiased_answers(
     """Non-negative answers as close as possible to unbiased ones, without an estimate of the cells.
 
     Args:
-        simulate: as ``fit_answers`` takes it.
+        simulate: as ``AnswerFitting.fit_answers`` takes it.
     """
     context.progress("answer", FITTING)
     records = possible_counts(planned.job).records
-    return fit_answers(planned.workload, unbiased, records, simulate, requested_columns, seed)
+    return fitting.fit_answers(planned.workload, unbiased, records, simulate, requested_columns, seed)
 
 
 FITTING = "fitting non-negative answers, and simulating what that does to the errors"
@@ -170,7 +172,7 @@ def _load_cached_answers(context: Context, requested_columns: AnswerRequest) -> 
     if not all(store.exists(name) for name in requested_columns.names):
         return None
     answer, error, half_width = (StoredVector(store, store.open(name)) for name in requested_columns.names)
-    effect = effect_of(store.open(requested_columns.cells).facts) if store.exists(requested_columns.cells) else None
+    effect = FitEffect.of(store.open(requested_columns.cells).facts) if store.exists(requested_columns.cells) else None
     return Answers(answer, error, half_width, effect=effect, modelled=_bounds(store, requested_columns))
 
 

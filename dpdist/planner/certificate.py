@@ -21,10 +21,9 @@ from dpdist.privacy.ledger.receipts import DatasetBudget
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.privacy.risk_in_words import describe_loss
-from dpdist.reconstruction.answer_vectors import RoundingRule
-from dpdist.reconstruction.nonnegative_cells import Effect, Group
+from dpdist.reconstruction.answer_fitting import answer_fitting
+from dpdist.reconstruction.answer_vectors import FitEffect, RoundingRule
 from dpdist.spec.job import Job, Outputs
-from dpdist.spec.sections.output import PostprocessSpec
 from dpdist.strategies import Strategy
 from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.workloads import Block
@@ -202,12 +201,12 @@ def _comparison_row(row: Candidate, queries: int, multiplier: float, unit: Error
 
 
 def post_processing(
-    outputs: Outputs, effect: Effect | None = None, rounding: RoundingRule | None = None, *, whole: bool = False
+    outputs: Outputs, effect: FitEffect | None = None, rounding: RoundingRule | None = None, *, whole: bool = False
 ) -> list[str]:
     """What was done to the answers, and to their error bars.
 
     Args:
-        effect: what a fit of non-negative cells did to the errors, once it was made.
+        effect: what a fit of non-negative answers did to the errors, once it was made.
         rounding: how answers became whole numbers.
         whole: whether windows that reach beyond their series are not answered.
     """
@@ -228,11 +227,9 @@ def post_processing(
         sentences.append(
             f"public counts taken as given ({facts}): answers stay unbiased, standard errors are those given these counts"
         )
-    if options.non_negative:
-        sentences.append(
-            f"{_fit_sentence(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, and "
-            "each interval holds that of the unbiased answer, cut at what is possible, so that it covers at least what it says"
-        )
+    fitting = answer_fitting(options.non_negative)
+    if fitting is not None:
+        sentences.append(fitting.sentence(effect, known=bool(options.known)))
     if rounding is not None:
         sentences += _rounding_sentences(rounding)
     if options.suppress:
@@ -260,47 +257,6 @@ def _rounding_sentences(rounding: RoundingRule) -> list[str]:
         for name in rounding.held
     ]
     return [sentence, *(f"answers of {name} were rounded to whole numbers one by one" for name in rounding.apart), *held]
-
-
-def _fit_sentence(effect: Effect | None, options: PostprocessSpec) -> str:
-    """How non-negative answers were fitted, and what that does to the errors."""
-    fitted = (
-        "the non-negative cells whose answers (weighted as in the spec) are closest to the unbiased ones were fitted, which never "
-        "raises the answers' total squared error"
-    )
-    never_raises_text = (
-        "never raises"
-        if options.known
-        else "does not raise (but for the error of the number of records, which is estimated)"
-    )
-    if effect is not None and effect.distance is not None:
-        fitted = _table_fit_sentence(effect.distance, never_raises_text)
-    if effect is not None and effect.apart:
-        fitted = (
-            "the non-negative answers that are closest to the unbiased ones were fitted, every group of queries by itself, and the fit "
-            f"{never_raises_text} the answers' total squared error"
-        )
-    if effect is None or effect.total is None:
-        return fitted if effect is not None else f"{fitted}; how far it falls is simulated from the noisy data"
-    ratio = _ratio_text(effect.total)
-    sentence = f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {ratio} times as large"
-    if len(effect.groups) < 2:
-        return sentence
-    least_gaining_group = effect.groups[0]
-    return f"{sentence}, and that of the group that gains least, {least_gaining_group.name}, {_ratio_text(least_gaining_group)} times"
-
-
-def _table_fit_sentence(distance: float, never_raises_text: str) -> str:
-    """How tables were fitted, and what that never does."""
-    return (
-        "the non-negative tables that agree with each other and are closest to the unbiased ones (weighted as in the spec) were fitted, "
-        "and other groups of queries one by one: no answer is further than "
-        f"{distance:.2g} from tables that agree exactly, and the fit {never_raises_text} the answers' total squared error"
-    )
-
-
-def _ratio_text(group: Group) -> str:
-    return f"{group.ratio:.2f} (standard error {group.error:.2f})"
 
 
 def method_facts(job: Job) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Self
 import numpy as np
 
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
-from dpdist.measurement.consistency.table_fitting import has_few_cells
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.mechanisms.comparison import Candidate
 from dpdist.mechanisms.strategy_cache import name_strategy
@@ -19,6 +18,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.joint_estimate import JOINT_CELLS
 from dpdist.runtime.context import Context
 from dpdist.spec.sections.output import PostprocessSpec
 from dpdist.strategies import Strategy
@@ -198,6 +198,16 @@ class IntegerPlan:
             solve = replace(solve, history=(replace(last_step, objective=largest, gap=gap),))
         strategy = replace(strategy, workload_cost=cost, solve=solve)
         return replace(self, strategy=strategy, table=[adjust_row(candidate) for candidate in self.table])
+
+
+FEW_CELLS = 2**14
+"""Cells up to which queries that are no tables are fitted over all cells, which is better and takes the cube of their number."""
+
+
+def has_few_cells(workload: Workload) -> bool:
+    """Whether one estimate of all cells is fitted, where the mechanism has one: not for tables over many cells."""
+    has_only_tables = all(block.is_table for block in workload.blocks)
+    return workload.shape[1] <= (JOINT_CELLS if has_only_tables else FEW_CELLS)
 
 
 def skips_cell_estimate(measurement: IntegerMeasurement, queries: Workload, options: PostprocessSpec) -> bool:

@@ -6,15 +6,14 @@ import math
 from dataclasses import dataclass
 
 from dpdist.arrays.lazy_vector import BATCH
-from dpdist.arrays.transpose_passes import MEMORY_SHARE
 from dpdist.counting import histogram_counting
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
-from dpdist.measurement.consistency.table_fitting import COPIES, fits_in_memory, special_fit
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
+from dpdist.reconstruction.answer_fitting import AnswerFitting
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds
@@ -33,8 +32,8 @@ FIT_COPIES = 4
 PROOF_COPIES = 8
 """Of W'W over the cells, while weights that prove the lower bound are evaluated."""
 
-GRAM_COPIES = 5
-"""Of W'W over the cells: itself, with a ridge, the part of the positive cells, its factor, and the columns of the basis."""
+COLUMN_COPIES = 12
+"""Of the answers, while they are read, and held to a public number of records without an estimate of the cells."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def memory_plan(
     fitted: bool = False,
     by_tables: bool = False,
     joining_bytes: int = 0,
-    non_negative: bool = False,
+    fitting: AnswerFitting | None = None,
     rounding_bytes: int = 0,
     delivered: bool = False,
 ) -> list[StageMemory]:
@@ -71,9 +70,9 @@ def memory_plan(
 
     Args:
         fitted: whether one estimate of the cells is fitted to known counts, other releases, or to be non-negative.
-        by_tables: whether answers are fitted table by table, without an estimate of the cells.
+        by_tables: whether answers are fitted without an estimate of the cells.
         joining_bytes: what it takes in this process to join it with other releases table by table.
-        non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
+        fitting: what makes the answers non-negative.
         rounding_bytes: what it takes to make whole numbers of all answers together.
         delivered: whether the answers go into a warehouse, too.
     """
@@ -96,15 +95,16 @@ def memory_plan(
     elif fitted:
         # rows over all cells, and the inverse of those that are independent
         rows, cells = measurement.rows, workload.shape[1]
-        fit_bytes = 8 * (
-            FIT_COPIES * (rows * cells + min(rows, cells) ** 2) + (GRAM_COPIES * cells**2 if non_negative else 0)
-        )
-        stages.insert(3, StageMemory("fit", fit_bytes, engine.largest_worker_bytes, False))
-    if by_tables and fits_in_memory(workload):
-        stages.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
-    elif by_tables and (special := special_fit(workload)) is not None:
-        fit_bytes = max(stage_bytes.answer, MEMORY_SHARE * special.line_bytes(workload))
-        stages.insert(3, StageMemory("fit", fit_bytes, worker, True))
+        fit_bytes = 8 * FIT_COPIES * (rows * cells + min(rows, cells) ** 2)
+        cell_bytes = 0 if fitting is None else fitting.cell_bytes(cells)
+        stages.insert(3, StageMemory("fit", fit_bytes + cell_bytes, engine.largest_worker_bytes, False))
+    elif by_tables and fitting is None:
+        stages.insert(3, StageMemory("fit", COLUMN_COPIES * 8 * workload.shape[0], own_bytes, False))
+    elif by_tables and fitting is not None:
+        if held_bytes := fitting.held_bytes(workload):
+            stages.insert(3, StageMemory("fit", held_bytes, engine.largest_worker_bytes, False))
+        elif task_bytes := fitting.task_bytes(workload):
+            stages.insert(3, StageMemory("fit", max(stage_bytes.answer, task_bytes), worker, True))
     if any(isinstance(factor, TallMatrix) for block in workload.blocks for factor in block.factors):
         stages.insert(
             1, StageMemory("gram", gram_computation.task_bytes(workload.shape[1], engine.memory_bytes), worker, True)

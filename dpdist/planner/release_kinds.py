@@ -28,8 +28,7 @@ from dpdist.privacy.ledger.budget_ledger import DatasetBudget, Ledger, StreamPar
 from dpdist.privacy.ledger.charges import price_of_extension
 from dpdist.privacy.ledger.receipts import Receipt
 from dpdist.publish import notebook_view
-from dpdist.reconstruction.answer_vectors import RoundingRule
-from dpdist.reconstruction.nonnegative_cells import Effect
+from dpdist.reconstruction.answer_vectors import FitEffect, RoundingRule
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector
@@ -63,7 +62,7 @@ class ReleasePlan(IntegerPlan):
     def certificate(
         self,
         budget: DatasetBudget | None = None,
-        effect: Effect | None = None,
+        effect: FitEffect | None = None,
         *,
         ledger: str | None = None,
         rounding: RoundingRule | None = None,
@@ -73,7 +72,7 @@ class ReleasePlan(IntegerPlan):
         Args:
             budget: what the data set had been charged when the release was, unless it is only planned.
             ledger: the name of the ledger that charged it, by which a copy that was rolled back is recognised.
-            effect: what a fit of non-negative cells did to the errors, once it was made.
+            effect: what a fit of non-negative answers did to the errors, once it was made.
             rounding: how answers became whole numbers, once they did; by default what is planned.
         """
         rounding = rounding or self.planned_rounding

@@ -9,7 +9,6 @@ from typing import Any
 
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, OutOfMemory
-from dpdist.measurement.consistency.table_fitting import has_few_cells
 from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
 from dpdist.mechanisms.comparison import best_strategy, candidates, compared_mechanisms, minimax_mechanism, planned_effort
 from dpdist.mechanisms.mechanism_registry import REGISTRY, mechanism_of
@@ -19,7 +18,13 @@ from dpdist.operators import Matrix
 from dpdist.planner import memory_estimate
 from dpdist.planner.answer_rounding import answer_rounding
 from dpdist.planner.derived_statistics import check_means, reason_unpublished
-from dpdist.planner.measurement_plan import IntegerPlan, adjust_table_to_persons, column_norm, skips_cell_estimate
+from dpdist.planner.measurement_plan import (
+    IntegerPlan,
+    adjust_table_to_persons,
+    column_norm,
+    has_few_cells,
+    skips_cell_estimate,
+)
 from dpdist.planner.noise_selection import NoiseChoice, choose_noise
 from dpdist.planner.preprocessing_steps import prepare_job
 from dpdist.planner.release_joining import release_joining
@@ -27,6 +32,7 @@ from dpdist.planner.release_kinds import ReleasePlan, StreamPlan
 from dpdist.planner.strategy_search import MEMORY_CURE, Planning, lower_bound, lower_bound_bytes, plan_strategy
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
 from dpdist.process.durable_files import private_files
+from dpdist.reconstruction.answer_fitting import answer_fitting
 from dpdist.reconstruction.joint_estimate import JOINT_CELLS
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
@@ -281,7 +287,7 @@ def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.S
         fitted=outputs.fits_estimate and not skips_estimate,
         by_tables=skips_estimate,
         joining_bytes=0 if joining is None else joining.working_bytes(planned),
-        non_negative=outputs.postprocess.non_negative,
+        fitting=answer_fitting(outputs.postprocess.non_negative),
         rounding_bytes=0 if rounding is None else rounding.working_bytes(planned),
         delivered=bool(outputs.output.to),
     )

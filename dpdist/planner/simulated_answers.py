@@ -1,4 +1,4 @@
-"""Answers that assumed records would have, beside which predicted errors are seen: nothing of any real record is in them."""
+"""Shares and mean answers of assumed records, by which errors of plans are predicted: nothing of any real record is in them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from dpdist.workloads import Block, Workload
 Shape = Literal["even", "falling"]
 """How records are spread over the values of an attribute: alike, or each value has a fifth fewer than the one before it."""
 FALL_FACTOR = 0.8
-LISTED_ANSWERS = 24
-"""Answers of a group that are listed."""
 
 
 @dataclass(frozen=True)
@@ -37,39 +35,7 @@ class AmountMoments:
         return math.sqrt(max(0.0, self.square - self.mean**2))
 
 
-@dataclass(frozen=True)
-class AssumedAnswers:
-    """Some answers of a group.
-
-    Attributes:
-        labels: what each counts.
-        values: records; NaN where nothing is assumed, as for sums of amounts.
-    """
-
-    labels: list[str]
-    values: Matrix
-
-
 NO_AMOUNTS: Mapping[int, AmountMoments] = MappingProxyType({})
-
-
-def assumed_answers(workload: Workload, block: Block, records: float, shape: Shape) -> AssumedAnswers:
-    """The first answers of a group of queries, were the attributes independent and so many records spread over their values."""
-    stop = min(block.queries, LISTED_ANSWERS)
-    labels = [", ".join(components) for components in block.row_labels(0, stop)]
-    attribute_shares = _shares_by_attribute(workload, block, shape, NO_AMOUNTS)
-    records = records * _mean_amount_factor(workload, block, NO_AMOUNTS)
-    if attribute_shares is None:
-        return AssumedAnswers(labels, np.full(stop, np.nan))
-    if block.separable:
-        components = [
-            factor.matvec(axis_shares) for factor, axis_shares in zip(block.factors, attribute_shares, strict=True)
-        ]
-        values = reduce(np.multiply.outer, components).ravel()[:stop]
-    else:
-        cells = reduce(np.multiply.outer, attribute_shares).ravel()
-        values = np.asarray(block.factors[0].rows(0, stop)[:stop] @ cells)
-    return AssumedAnswers(labels, records * values)
 
 
 def mean_answer(
@@ -86,7 +52,7 @@ def mean_answer(
         steps: of a series those that are answered; None: all.
     Returns: NaN where it is not known.
     """
-    attribute_shares = _shares_by_attribute(workload, block, "even", amounts)
+    attribute_shares = _shares_by_attribute(workload, block, amounts)
     records = records * _mean_amount_factor(workload, block, amounts)
     if attribute_shares is None:
         return math.nan
@@ -101,14 +67,12 @@ def mean_answer(
     return records * math.prod(float(answers_of_factor.mean()) for answers_of_factor in factor_answers)
 
 
-def _shares_by_attribute(
-    workload: Workload, block: Block, shape: Shape, amounts: Mapping[int, AmountMoments]
-) -> list[Matrix] | None:
+def _shares_by_attribute(workload: Workload, block: Block, amounts: Mapping[int, AmountMoments]) -> list[Matrix] | None:
     """The share of a record in each bin of each attribute of a group; None where nothing is assumed of an amount."""
     attributes = {axis: workload.domain.attributes[axis] for axis in block.axes}
     if any(attribute.amounts is not None and axis not in amounts for axis, attribute in attributes.items()):
         return None
-    return [bin_shares(attribute, shape, amounts.get(axis)) for axis, attribute in attributes.items()]
+    return [bin_shares(attribute, "even", amounts.get(axis)) for axis, attribute in attributes.items()]
 
 
 def _mean_amount_factor(workload: Workload, block: Block, amounts: Mapping[int, AmountMoments]) -> float:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dpdist.arrays.array_workspace import MEMORY, Filling, ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
 from dpdist.operators import Matrix
-from dpdist.reconstruction.nonnegative_cells import Effect
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,53 @@ class AnswerRequest:
 
 
 @dataclass(frozen=True)
+class ErrorRatio:
+    """The squared error of some queries with a fit, over that without it, and the standard error of this ratio."""
+
+    name: str
+    ratio: float
+    error: float
+
+
+@dataclass(frozen=True)
+class FitEffect:
+    """What a fit of non-negative answers did to squared errors, as simulated.
+
+    Attributes:
+        rule: how answers were fitted and intervals made of it (``AnswerFitting.rule``).
+        draws: simulated releases.
+        total: of all queries, weighted as in the workload.
+        groups: the groups of queries that gain least, the one with the largest ratio first.
+        distance: how far any answer is from tables that agree exactly, at most, where tables were fitted.
+        apart: True where every group of queries was fitted by itself.
+    """
+
+    rule: int
+    draws: int = 0
+    total: ErrorRatio | None = None
+    groups: tuple[ErrorRatio, ...] = ()
+    distance: float | None = None
+    apart: bool | None = None
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> FitEffect:
+        """The effect whose ``facts`` these are."""
+        groups = tuple(ErrorRatio(**group) for group in facts["groups"])
+        total = ErrorRatio(**facts["total"]) if "total" in facts else None
+        return FitEffect(facts["rule"], facts["draws"], total, groups, facts.get("distance"), facts.get("apart"))
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether there is something that a certificate says of it."""
+        return self.total is not None or self.distance is not None
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values."""
+        facts = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**facts, "groups": [asdict(group) for group in self.groups]}
+
+
+@dataclass(frozen=True)
 class RoundingRule:
     """How answers became whole numbers.
 
@@ -85,7 +131,7 @@ class Answers:
     """Answers, standard errors and half widths of 95 % intervals, one row a query.
 
     Attributes:
-        effect: what a fit of non-negative cells did to the errors; None where none was made.
+        effect: what a fit of non-negative answers did to the errors; None where none was made.
         modelled: of each table that was asked for and comes from a model: a bound of the sum of its absolute errors, in counts, which holds
             with a probability of 95 % for all of them at once, whatever the data are.
         rounding: how answers became whole numbers; None where they did not.
@@ -94,6 +140,6 @@ class Answers:
     answer: Vector
     error: Vector
     half_width: Vector
-    effect: Effect | None = field(default=None, kw_only=True)
+    effect: FitEffect | None = field(default=None, kw_only=True)
     modelled: Mapping[tuple[int, ...], float] = field(default_factory=dict, kw_only=True)
     rounding: RoundingRule | None = field(default=None, kw_only=True)

@@ -17,7 +17,6 @@ from dpdist.operators import Matrix
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
-from dpdist.reconstruction.nonnegative_cells import Effect, Fit, covering_half_widths, effect_of
 from dpdist.workloads import Basis, Block, Workload
 
 TASK_WORK = 4e10
@@ -76,7 +75,7 @@ class LeastSquares:
         Raises: InvalidInput when a count is no combination of the workload's queries, follows from the others, or cannot be
             true: the noisy measurement contradicts it by more than chance does once in 1e9.
         """
-        reader = self._dense()
+        reader = self.dense()
         assert reader.basis is not None
         assert reader.inverse is not None
         rows = np.concatenate([reader.basis.coordinates_of(block) for block in known_blocks])
@@ -98,25 +97,7 @@ class LeastSquares:
         shifted_estimate = estimate - cross @ np.linalg.solve(inner, gap)
         return replace(reader, inverse=reader.inverse - cross @ solved_weights), shifted_estimate
 
-    def fit_non_negative(
-        self, estimate: Matrix, noise: Noise, seed: int, known_blocks: tuple[Block, ...] = ()
-    ) -> tuple[Matrix, Effect]:
-        """Non-negative cells whose answers are closest to the estimate's, (cells,), and what that does to errors.
-
-        All that the workload treats alike is in one of the cells.
-
-        Args:
-            known_blocks: queries whose counts are public, on which this is conditioned.
-        """
-        reader = self._dense()
-        assert reader.basis is not None
-        assert reader.inverse is not None
-        rows = np.concatenate([reader.basis.coordinates_of(block) for block in known_blocks]) if known_blocks else None
-        fit, cells = Fit.of(reader.basis, rows), np.zeros(self.workload.shape[1])
-        cells[fit.cells] = counts = fit.closest_cells(estimate)
-        return cells, fit.effect(fit.columns @ counts, reader.inverse, noise, seed)
-
-    def _dense(self) -> LeastSquares:
+    def dense(self) -> LeastSquares:
         """The same with its inverse written down."""
         if self.basis is not None:
             return self
@@ -139,8 +120,6 @@ class Estimate:
 
     Attributes:
         values: what answers are computed from.
-        cells: non-negative cells that were fitted to it, (cells,); answers are then read from them.
-        effect: what that fit does to the errors of the answers.
         known_blocks: queries whose counts are public, on which it is conditioned.
         biased: whether the estimate has an error beside the noise that is not known: half widths are left out (NaN).
     """
@@ -148,8 +127,6 @@ class Estimate:
     least_squares: LeastSquares
     values: Matrix = field(repr=False)
     noise: Noise
-    cells: Matrix | None = field(default=None, repr=False)
-    effect: Effect | None = None
     known_blocks: tuple[Block, ...] = ()
     biased: bool = False
 
@@ -158,38 +135,15 @@ class Estimate:
         reader, values = self.least_squares.condition_on_counts(self.values, known_blocks, counts, self.noise)
         return replace(self, least_squares=reader, values=values, known_blocks=known_blocks)
 
-    def fit_non_negative(self, work: Workspace, name: str, seed: int) -> Estimate:
-        """The same with non-negative cells, kept under a name with what the fit does to errors."""
-        stored_fit = work.find_vector(name)
-        if stored_fit is None:
-            fitted_cells, effect = work.largest(
-                self.least_squares.fit_non_negative, self.values, self.noise, seed, self.known_blocks
-            )
-            stored_fit = work.write(ArrayVector(fitted_cells), name, effect.facts()), effect.facts()
-            stored_fit = work.find_vector(name) or stored_fit  # another process may have kept its own first
-        return replace(self, cells=to_array(stored_fit[0]), effect=effect_of(stored_fit[1]))
-
     def answers(self, answer_request: AnswerRequest) -> Answers:
         """Every answer, by blocks of queries on the engine."""
         reader = self.least_squares
         queries = reader.workload.shape[0]
         with answer_request.work.scratch() as inner:
-            inverse, values, cells = (
-                None if matrix is None else SharedArray(inner.write(ArrayVector(matrix.ravel())), matrix.shape)
-                for matrix in (reader.inverse, self.values, self.cells)
-            )
-            assert values is not None
-            task = partial(
-                _answer_queries,
-                replace(reader, inverse=None),
-                inverse,
-                values,
-                cells,
-                self.noise,
-                self.biased,
-            )
-            rows = min(reader.rows_a_task(), max(1, queries))
-            return replace(answer_request.fill(queries, rows, task), effect=self.effect)
+            inverse = None if reader.inverse is None else SharedArray.of(reader.inverse, inner)
+            values = SharedArray.of(self.values, inner)
+            task = partial(_answer_queries, replace(reader, inverse=None), inverse, values, self.noise, self.biased)
+            return answer_request.fill(queries, min(reader.rows_a_task(), max(1, queries)), task)
 
 
 @dataclass(frozen=True)
@@ -198,6 +152,11 @@ class SharedArray:
 
     vector: Vector
     shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, values: Matrix, work: Workspace) -> SharedArray:
+        """The array, written to a workspace."""
+        return cls(work.write(ArrayVector(values.ravel())), values.shape)
 
     @cached_property
     def values(self) -> Matrix:
@@ -212,7 +171,6 @@ def _answer_queries(
     reader: LeastSquares,
     inverse: SharedArray | None,
     estimate: SharedArray,
-    cells: SharedArray | None,
     noise: Noise,
     biased: bool,
     start: int,
@@ -225,11 +183,6 @@ def _answer_queries(
         filled.answers(block_start, min(stop, block_start + step), values, noise) for block_start in range(start, stop, step)
     ]
     answers, errors, half = (np.concatenate(column) for column in zip(*row_blocks, strict=True))
-    if cells is not None:
-        rows = reader.workload.unweighted.rows(start, stop)
-        fitted = rows @ cells.values
-        lower_limits = np.where(rows.min(axis=1) >= 0, 0.0, -np.inf)
-        answers, half = fitted, covering_half_widths(fitted, answers, half, lower_limits)
     if biased:
         half = np.full_like(half, np.nan)  # the error bars know the noise only
     return [answers, errors, half]

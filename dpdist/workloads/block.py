@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpdist.errors import InvalidInput
-from dpdist.operators import Kronecker, Marginal, Matrix, Operator, Product, RowScaled, TallMatrix, Total
+from dpdist.operators import Identity, Kronecker, Marginal, Matrix, Operator, Product, RowScaled, TallMatrix, Total
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,12 @@ class Block:
     def asked_axes(self) -> tuple[int, ...]:
         """The attributes of a separable block that it does not sum over."""
         return tuple(axis for axis, f in zip(self.axes, self.factors, strict=True) if not isinstance(f, Total))
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the answers are the cells of a table of whole attributes, in their order."""
+        has_whole_factors = self.separable and all(isinstance(factor, Identity | Total) for factor in self.factors)
+        return has_whole_factors and list(self.axes) == sorted(self.axes)
 
     def heads(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """What each factor asks for: a level, or one of the attributes whose names are given."""

@@ -2,8 +2,8 @@
 
 from dpdist.process.resource_limits import check_program
 from flows import ledger_access
-from flows.commands.console_output import GROUPS, console, error_console, progress, shown
-from flows.commands.options import EngineAddress, Period, ReleaseName
+from flows.commands.console_output import GROUPS, console, error_console, print_csv, progress, shown, table_with_errors
+from flows.commands.options import Csv, EngineAddress, Json, Period, ReleaseName, check_format
 from flows.ledger_access import open_local_ledger
 from flows.prefect.prefect_settings import resume_runs
 from flows.release_services import SERVICE

@@ -31,7 +31,6 @@ for command in (
     release_commands.approve,
     release_commands.backfill,
     reading_commands.show,
-    reading_commands.ask,
     reading_commands.verify,
 ):
     app.command()(command)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dpdist.privacy.accounting import Loss
-    from dpdist.query.published_release import Answer
     from dpdist.spec.sections.budgets import ReleaseBudgetSpec
     from dpdist.storage.objects import StorageLocation
 
@@ -256,7 +255,7 @@ def print_beyond(certificate: Mapping[str, Any]) -> None:
         console.print_line(f"{sentence}.")
 
 
-def _with_errors(*columns: str, remark_column: str | None = None) -> Table:
+def table_with_errors(*columns: str, remark_column: str | None = None) -> Table:
     """A table whose last named column is of numbers, with their errors and intervals; in a narrow terminal texts are folded, not numbers.
 
     Args:
@@ -282,7 +281,7 @@ def in_json(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def print_answers(rows: list[dict[str, Any]], total: int) -> None:
     """The first answers of a published release, with error bars, and how many there are."""
-    table = _with_errors("group", "query", "answer")
+    table = table_with_errors("group", "query", "answer")
     for row in rows:
         interval = "not known" if row["low_95"] is None else f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
         error = "not known" if row["standard_error"] is None else f"{row['standard_error']:.2f}"
@@ -306,7 +305,7 @@ def _print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean"
     if not total:
         return
     value = "mean" if statistic == "mean" else "value"
-    table = _with_errors("group", "query", value)
+    table = table_with_errors("group", "query", value)
     for row in rows:
         interval = f"{row['low_95']} .. {row['high_95']}"
         table.add_row(row["group"], row["query"], row[value], row["standard_error"] or "not known", interval)
@@ -337,51 +336,8 @@ def _print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | No
         console.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")
 
 
-def csv_of(answers: Sequence[Answer]) -> list[dict[str, Any]]:
-    """Answers to further questions as rows: one column for each attribute by which some of them are grouped."""
-    names = {name: "" for answer in answers for name in answer.group}
-    return [
-        {
-            "question": answer.question,
-            **names,
-            **answer.group,
-            "answer": answer.value,
-            "standard_error": answer.standard_error,
-            "low_95": answer.low,
-            "high_95": answer.high,
-            "remark": answer.remark,
-        }
-        for answer in answers
-    ]
-
-
-def print_query_results(answers: Sequence[Answer], covariance: list[list[float]] | None) -> None:
-    """Answers to further questions, and their covariances."""
-    table, last_question = _with_errors("question", "answer", remark_column=""), ""
-    several = len({answer.question for answer in answers}) > 1
-    for answer in answers:
-        if several and answer.group and answer.question != last_question:
-            last_question = answer.question
-            table.add_row(Text(last_question, "bold"))
-        digits = 4 if isinstance(answer.value, float) and abs(answer.value) < SMALL else 1
-        name = ", ".join(f"{attribute} {value}" for attribute, value in answer.group.items()) or answer.question
-        ends = (answer.low, answer.high)
-        interval = "unbounded" if answer.low is None else " .. ".join(_number(end, digits) for end in ends)
-        error = "" if answer.standard_error is None else _number(answer.standard_error, digits + 1)
-        table.add_row(name, _number(answer.value, digits), error, interval, Text(answer.remark, "dim"))
-    console.print(table)
-    for row in covariance or []:
-        console.print("  ".join(f"{value:>12.6g}" for value in row))
-
-
 GROUPS = 20
 """Groups of queries whose errors are listed."""
-SMALL = 10
-"""Answers below, such as ratios, are shown with more decimals."""
-
-
-def _number(value: float | str | None, digits: int) -> str:
-    return f"{value:,.{digits}f}" if isinstance(value, float) else str(value)
 
 
 def loss_text(loss: Loss, budget: ReleaseBudgetSpec | None = None) -> str:

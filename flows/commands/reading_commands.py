@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from dpdist.errors import InvalidInput
 from dpdist.storage.home_folder import release_location, state_folder, store_of
 from dpdist.storage.objects import parse_location
 from flows.commands import console_output
@@ -88,47 +87,6 @@ def show(
             from dpdist.content.suppression import suppression_sentence
 
             console.print_line(suppression_sentence(certificate) or "")
-
-
-def ask(
-    release: ReleaseName,
-    questions: Annotated[
-        list[str],
-        typer.Argument(
-            help="such as 'count by region', 'sum of amount by region', 'share of sex=f by region', 'sum of region=North, age>=65 minus "
-            "sum of region=South, age>=65', 'mean of age by region', 'median of age where sex=f', 'top 3 of region' or 'region with at "
-            "least 500'"
-        ),
-    ],
-    covariance: Annotated[
-        bool, typer.Option("--covariance", help="print the covariance matrix of the answers, too; for sums and differences")
-    ] = False,
-    as_json: Json = False,
-    as_csv: Csv = False,
-) -> None:
-    """Ask a published release whatever its noisy measurement determines: exact standard errors and intervals, no budget."""
-    from dpdist.query.published_release import load_published
-
-    check_format(as_json=as_json, as_csv=as_csv)
-    published_release = load_published(release_location(release))
-    answers = published_release.ask(*questions)
-    matrix = published_release.covariance(questions).tolist() if covariance else None
-    if as_json:
-        document = {
-            "release": published_release.certificate["release"],
-            "answers": [answer.facts() for answer in answers],
-            "notes": published_release.notes,
-        }
-        console.print_json(json.dumps({**document, **({} if matrix is None else {"covariance": matrix})}))
-        return
-    if as_csv:
-        if covariance:
-            raise InvalidInput("a covariance matrix is printed with --json, or for reading; leave --csv out")
-        console_output.print_csv(console_output.csv_of(answers))
-        return
-    console_output.print_query_results(answers, matrix)
-    for note in published_release.notes:
-        console.print(note, style="dim")
 
 
 def verify(

@@ -7,7 +7,9 @@ import math
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,15 @@ import pytest
 import zarr
 
 from dpdist import engine, strategies, workloads
+from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.domain import Layout
 from dpdist.errors import OutOfMemory
 from dpdist.mechanisms.comparison import planned_effort
 from dpdist.planner import memory_estimate
+from dpdist.privacy.accounting import Loss
 from dpdist.process import resource_limits
+from dpdist.reconstruction.answer_vectors import AnswerRequest
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from tests import HANGS
 from tests.support import small_release
 
@@ -63,6 +69,7 @@ for name in sys.argv[2:]:
 stop.set()
 print(json.dumps(out))
 """
+WORKER = engine.Engine(workers=1, memory_bytes=2**30, threads=1, connect=None, local=True)
 SLACK = 40 * 2**20
 """What libraries take at their first call, and what the allocator keeps."""
 MAPPED = 108 * 2**20
@@ -186,40 +193,46 @@ def test_stages_of_more_mechanisms_take_what_was_planned(home: Path, name: str) 
 
 def test_delivering_is_promised_what_was_measured() -> None:
     """8 million rows took 427 MiB (benchmarks/warehouse_delivery.py): the promise stops growing above that, and a thousand take little."""
-    few, many = (_promised(*shape, delivered=True)["deliver"] for shape in ((1000,), (1200, 1000)))
+    few, many = (promised_bytes(*shape, delivered=True)["deliver"] for shape in ((1000,), (1200, 1000)))
     assert few < 2**20
     assert 427 * 2**20 <= many <= 600 * 2**20
 
 
 def test_publishing_is_promised_texts_and_eight_numbers_a_row() -> None:
     """In double precision, for each of two writers; or eight grams, where weights that prove a bound are evaluated before."""
-    assert _promised(1100)["publish"] == 2 * 1100 * (memory_estimate.TEXT_BYTES + 8 * 8)
-    assert _promised(1000)["publish"] == 8 * 8 * 1000**2
+    assert promised_bytes(1100)["publish"] == 2 * 1100 * (memory_estimate.TEXT_BYTES + 8 * 8)
+    assert promised_bytes(1000)["publish"] == 8 * 8 * 1000**2
 
 
-def test_a_non_negative_fit_is_promised_five_grams_more() -> None:
-    """Of the queries, in double precision, beside the rows over the cells and their inverse, four copies of each."""
-    plain, held = (_promised(40, fitted=True, non_negative=given)["fit"] for given in (False, True))
-    assert plain == 4 * 8 * (40 * 40 + 40 * 40)
-    assert held - plain == 5 * 8 * 40 * 40
+def test_a_fit_to_known_counts_is_promised_its_rows_and_their_inverse() -> None:
+    """Four copies of each, in double precision."""
+    assert promised_bytes(40, fitted=True)["fit"] == 4 * 8 * (40 * 40 + 40 * 40)
 
 
-def test_a_fit_by_tables_is_promised_its_copies_of_the_answers() -> None:
-    assert _promised(1000, by_tables=True)["fit"] == memory_estimate.COPIES * 8 * 1000
+def test_tables_are_held_to_a_public_number_of_records_in_the_memory_that_is_promised() -> None:
+    """Answers, their errors and half widths, of all tables together."""
+    workload = workloads.marginals((180, 120, 90), 2)
+    grid = marginal_optimum(workload).measurement(workload, neighbours="add-remove", most_records=1)
+    noise, measured = grid.noise(Loss(Fraction(1, 10))), ArrayVector(np.zeros(grid.rows, dtype=np.int64))
+    tracemalloc.start()
+    answers = grid.answers(workload, measured, noise, AnswerRequest("x"))
+    held = grid.answers_given_total(workload, answers, measured, noise, 0.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert held.answer.size == workload.shape[0]
+    promised = memory_estimate.memory_plan(
+        workload, grid, Layout(workload.domain.shape), planned_effort(workload, ["identity"]), WORKER, by_tables=True
+    )
+    fit_bytes = next(stage.bytes for stage in promised if stage.stage == "fit")
+    assert fit_bytes / 2 < peak < fit_bytes
 
 
-def test_one_table_that_is_fitted_through_the_store_is_promised_no_copies() -> None:
-    """More than 2^22 answers of which none has to be fitted to another."""
-    assert "fit" not in _promised(2**22 + 1, by_tables=True)
-
-
-def _promised(*shape: int, **options: bool) -> dict[str, int]:
+def promised_bytes(*shape: int, **options: Any) -> dict[str, int]:
     """What stages are promised for the counts of all cells, each of which is measured."""
     workload = workloads.marginals(shape, (len(shape),))
     grid = strategies.identity(math.prod(shape)).measurement(workload, neighbours="add-remove", most_records=1)
-    where = engine.Engine(workers=1, memory_bytes=2**30, threads=1, connect=None, local=True)
     effort = planned_effort(workload, ["identity"])
-    found = memory_estimate.memory_plan(workload, grid, Layout(workload.domain.shape), effort, where, **options)
+    found = memory_estimate.memory_plan(workload, grid, Layout(workload.domain.shape), effort, WORKER, **options)
     return {stage.stage: stage.bytes for stage in found}
 
 

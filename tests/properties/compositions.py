@@ -300,7 +300,7 @@ ROOMS: dict[str, dict[str, Part]] = {
     "post-processing": {
         "nothing": written(),
         "known": written(postprocess={"known": [{"count": 90}]}),
-        "non_negative": written(postprocess={"non_negative": True}),
+        **_of_plugin("postprocess.non_negative", {"non_negative": written(postprocess={"non_negative": True})}),
         **_of_plugin("postprocess.integer", {"integer": written(postprocess={"integer": True})}),
         "suppress": written(postprocess={"suppress": {"below": 5}}),
     },

@@ -13,4 +13,5 @@ PLUGIN = Plugin(
         "adaptive": "dpdist.plugins.adaptive.adaptive_rounds:adaptive",
         "dawa": "dpdist.plugins.adaptive.data_partition:dawa",
     },
+    needs=("nonnegative_answers",),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpdist.api import InvalidInput
-from dpdist.api.mechanisms import IntegerMeasurement, Kronecker, Neighbours, Strategy, Total, Workload, has_only_tables
+from dpdist.api.mechanisms import IntegerMeasurement, Kronecker, Neighbours, Strategy, Total, Workload
 from dpdist.plugins.adaptive.aim import aim_measurement, importances
 
 MOST_CANDIDATES, MOST_CELLS = 4096, 2**25
@@ -47,7 +47,7 @@ def reason_no_rounds(workload: Workload) -> str | None:
     shape = workload.domain.shape
     if workload.domain.dependent:
         return "it counts persons in several groups, and tables of fewer attributes do not follow from such tables"
-    if not has_only_tables(workload):
+    if not all(block.is_table for block in workload.blocks):
         return "the workload asks for more than tables of whole attributes"
     if max(len(block.asked_axes) for block in workload.blocks) < 2:
         return "it chooses among tables of two or more attributes, and none is asked for"

@@ -51,15 +51,15 @@ from dpdist.api.mechanisms import (
     Workload,
     Workspace,
     choose,
-    covering_half_widths,
-    margin,
-    query_groups,
     rate_for,
     to_array,
 )
 from dpdist.plugins.adaptive.junction_tree import TableModel, first_holding
 from dpdist.plugins.adaptive.measured_tables import MeasuredTables, model_unbiased_tables
 from dpdist.plugins.adaptive.model_intervals import expected_distances, half_widths, largest_distances
+from dpdist.plugins.nonnegative_answers.nonnegative_cells import covering_half_widths
+from dpdist.plugins.nonnegative_answers.posterior_tables import margin
+from dpdist.plugins.nonnegative_answers.table_fitting import query_groups
 
 CHOICE_FRACTION = Fraction(1, 10)
 """Of rho, for choosing. This and the next three were picked on Adult at epsilon 0.1, 1 and 10 (benchmarks/adaptive_tables.py)."""

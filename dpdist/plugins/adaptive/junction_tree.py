@@ -17,15 +17,9 @@ from itertools import combinations
 
 import numpy as np
 
-from dpdist.api.mechanisms import (
-    Axes,
-    Matrix,
-    TableFamily,
-    fit_proportionally,
-    fit_tables,
-    independent_table,
-    margin,
-)
+from dpdist.api.mechanisms import Axes, Matrix
+from dpdist.plugins.nonnegative_answers.nonnegative_tables import TableFamily, fit_tables
+from dpdist.plugins.nonnegative_answers.posterior_tables import fit_proportionally, independent_table, margin
 
 TOLERANCE = 0.1
 """How far fitted tables may disagree, in standard errors of a cell of the most accurate one."""

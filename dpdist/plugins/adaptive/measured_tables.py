@@ -27,13 +27,12 @@ from dpdist.api.mechanisms import (
     ProductSpace,
     SpaceTerm,
     TableEstimates,
-    TableFamily,
     largest_sets,
-    margin,
-    posterior_tables,
     product_space_from,
 )
 from dpdist.plugins.adaptive.junction_tree import TableModel, first_holding, fit_model
+from dpdist.plugins.nonnegative_answers.nonnegative_tables import TableFamily
+from dpdist.plugins.nonnegative_answers.posterior_tables import margin, posterior_tables
 
 STRETCH = 0.25
 """How far from once the stretch of paths is thought to be, before data are looked at: a standard deviation."""

@@ -28,14 +28,10 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from dpdist.api.mechanisms import (
-    Axes,
-    Matrix,
-    Noise,
-    independent_table,
-)
+from dpdist.api.mechanisms import Axes, Matrix, Noise
 from dpdist.plugins.adaptive.junction_tree import TableModel, first_holding
 from dpdist.plugins.adaptive.measured_tables import MeasuredTables, model_unbiased_tables
+from dpdist.plugins.nonnegative_answers.posterior_tables import independent_table
 
 MISS_PROBABILITY = 0.05
 """The probability with which bounds may miss, all of a release together; half of it for the choice, half for the noise after it."""

@@ -24,6 +24,7 @@ from dpdist.api.joining import (
     StoredVector,
     Vector,
     Workload,
+    answer_fitting,
     answer_from_estimate,
     committed_measurement,
     count,
@@ -114,11 +115,12 @@ class ConsistentReleases(ReleaseJoining):
         scale = float(planned.scale)
         errors = np.sqrt(variances) / scale
         half = errors * planned.noise.half_width_95(0.0 if planned.noise.kind is NoiseKind.GAUSSIAN else 1.0)
-        if not planned.job.outputs.postprocess.non_negative:
+        fitting = answer_fitting(planned.job.outputs.postprocess.non_negative)
+        if fitting is None:
             return requested_columns.write(answers / scale, errors, half)
         unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased")
         unbiased = unbiased_columns.write(answers / scale, errors, half)
-        return fit_unbiased_answers(context, planned, unbiased, None, requested_columns, seed)
+        return fit_unbiased_answers(context, planned, fitting, unbiased, None, requested_columns, seed)
 
     def revised_groups(
         self, context: Context, planned: ReleasePlan, companion_plans: Sequence[ReleasePlan], answers: Answers

@@ -8,4 +8,5 @@ PLUGIN = Plugin(
     efforts={"nested": "dpdist.plugins.geography.hierarchy_mechanism:nested_effort"},
     strategies={"nested": "dpdist.plugins.geography.level_weights:nested"},
     fits=("dpdist.plugins.geography.level_fitting:NESTED_LEVELS",),
+    needs=("nonnegative_answers",),
 )

@@ -15,10 +15,8 @@ import numpy as np
 from dpdist.api import InvalidInput
 from dpdist.api.mechanisms import (
     MEMORY,
-    AnswerFit,
     ArrayVector,
     Matrix,
-    PreparedFit,
     SharedArray,
     Target,
     TransformPass,
@@ -29,6 +27,7 @@ from dpdist.api.mechanisms import (
 )
 from dpdist.plugins.geography.hierarchy_measurement import transpose_rows, unchanged_rows
 from dpdist.plugins.geography.nested_groups import Hierarchy, NestedLevels, nested_of
+from dpdist.plugins.nonnegative_answers.answer_fit import AnswerFit, PreparedFit
 
 UNQUERIED_WEIGHT = 1e-9
 """Weight of finest groups that no query counts, relative to the largest: without any their counts would not be determined."""

@@ -17,7 +17,6 @@ from dpdist.api.planning import (
     QuerySpec,
     ReleasePlan,
     Shape,
-    assumed_answers,
     compute_digest,
     ensure_key,
     open_context,
@@ -29,6 +28,7 @@ from dpdist.api.planning import (
     validate_section,
     whole_amounts,
 )
+from dpdist.plugins.studio.assumed_answers import assumed_answers
 from flows.api.commands import open_local_ledger
 
 Content = Mapping[str, Any]

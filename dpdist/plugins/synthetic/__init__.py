@@ -2,4 +2,8 @@
 
 from dpdist.api import Plugin
 
-PLUGIN = Plugin("synthetic", commands={"synthesize": "dpdist.plugins.synthetic.synthesize_command:synthesize"})
+PLUGIN = Plugin(
+    "synthetic",
+    commands={"synthesize": "dpdist.plugins.synthetic.synthesize_command:synthesize"},
+    needs=("nonnegative_answers",),
+)

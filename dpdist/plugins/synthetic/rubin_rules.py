@@ -1,13 +1,11 @@
 """What several synthetic sets of one release say together: estimates, and intervals from how far the sets differ.
 
 Each set (``synthetic_records.MeasuredTableEstimates.model`` with a number) is a draw of the counted records themselves, given
-what was measured,
-from a posterior that is estimated (``dpdist.reconstruction.posterior_tables``). So with m sets, b the variance of an estimate between
-them, the
-mean of the estimates is off from the value in the *counted* records by a variance of (1 + 1/m) b: the records are all there is, as where a
-sample happens to be the whole population. Of a *population* of which these records are a sample, the variance that an analyst would state
-for complete data, u in the mean over the sets, is added. The first has m - 1 degrees of freedom, the second (m - 1) (1 + u / ((1 + 1/m)
-b))^2. Both hold as far as the posterior does; docs/guides/synthetic.md says how often they held on real data.
+what was measured, from a posterior that is estimated (``posterior_tables``). So with m sets, b the variance of an estimate between
+them, the mean of the estimates is off from the value in the *counted* records by a variance of (1 + 1/m) b: the records are all there
+is, as where a sample happens to be the whole population. Of a *population* of which these records are a sample, the variance that an
+analyst would state for complete data, u in the mean over the sets, is added. The first has m - 1 degrees of freedom, the second
+(m - 1) (1 + u / ((1 + 1/m) b))^2. Both hold as far as the posterior does; docs/guides/synthetic.md says how often they held on real data.
 
 Source: Rubin 1987, for the rules; Vink & van Buuren 2014, without u; Raisa, Jalko, Kaski & Honkela 2023 (NAPSU-MQ), for noise-aware sets.
 """

@@ -1,8 +1,7 @@
 """Synthetic records of a published release: post-processing of its measurement, free of any charge, and of no person.
 
 The tables that were measured are read from the measurement, brought to non-negative tables that agree with each other
-(``dpdist.reconstruction.posterior_tables``), and turned into records: attribute by attribute, each given those that share a measured table
-with it,
+(``posterior_tables``), and turned into records: attribute by attribute, each given those that share a measured table with it,
 largest gains in information first; then records are moved until all tables are met as nearly as whole records can (gradual updates).
 What no table measured, the dependence of attributes that share none for example, is not in the records.
 
@@ -23,17 +22,10 @@ import pyarrow as pa
 import scipy
 
 from dpdist.api import InvalidInput
-from dpdist.api.queries import (
-    MOST_PRODUCTS,
-    Attribute,
-    Axes,
-    NotMeasured,
-    PublishedRelease,
-    TableEstimates,
-    posterior_tables,
-)
+from dpdist.api.queries import MOST_PRODUCTS, Attribute, Axes, NotMeasured, PublishedRelease, TableEstimates
 from dpdist.api.queries import arrow_compute as pc
 from dpdist.api.releases import Matrix
+from dpdist.plugins.nonnegative_answers.posterior_tables import posterior_tables
 
 MOST_CELLS = 2**22
 """Cells of all measured tables together, up to which synthetic records are made."""

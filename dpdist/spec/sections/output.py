@@ -206,6 +206,8 @@ class PostprocessSpec(SpecPart):
 
     @model_validator(mode="after")
     def _plugins_are_there(self) -> PostprocessSpec:
+        if self.non_negative:
+            require_plugin("postprocess.non_negative")
         if self.rounding is not None:
             require_plugin("postprocess.integer")
         if self.consistent_with:

@@ -31,13 +31,13 @@ from dpdist.plugins.adaptive.aim import AimMeasurement, Rounds, aim_measurement
 from dpdist.plugins.adaptive.junction_tree import first_holding
 from dpdist.plugins.adaptive.measured_tables import MeasuredTables
 from dpdist.plugins.adaptive.model_intervals import distance_bound, expected_distances, largest_distances
+from dpdist.plugins.nonnegative_answers.posterior_tables import margin
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.noise import Noise
 from dpdist.query.published_release import load_published
 from dpdist.reconstruction.measured_space import Functionals
-from dpdist.reconstruction.posterior_tables import margin
 from dpdist.stability import Neighbours
 from dpdist.storage.objects import parse_location
 from dpdist.workloads import Workload, marginals

@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 
 from dpdist.plugins.adaptive.junction_tree import TableModel, fit_model
-from dpdist.reconstruction.nonnegative_tables import Axes
-from dpdist.reconstruction.posterior_tables import margin
+from dpdist.plugins.nonnegative_answers.posterior_tables import margin
+from dpdist.reconstruction.table_reduction import Axes
 
 SHAPE = (2, 3, 2, 3)
 

@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
+from dpdist.arrays.transpose_passes import MEMORY_SHARE
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
 from dpdist.measurement import dense_measurement, integer_measurement
-from dpdist.measurement.consistency import table_fitting
-from dpdist.measurement.consistency.table_fitting import fit_answers, special_fit
 from dpdist.operators import Matrix
 from dpdist.planner import release_plan
 from dpdist.plugins.geography.level_fitting import NESTED_LEVELS, LevelFit
+from dpdist.plugins.nonnegative_answers import table_fitting
+from dpdist.plugins.nonnegative_answers.answer_fitting import NONNEGATIVE_ANSWERS
+from dpdist.plugins.nonnegative_answers.table_fitting import fit_answers, special_fit
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.runtime.stored_vectors import StoreWorkspace
@@ -117,6 +119,7 @@ def test_levels_are_fitted_through_the_store_where_answers_are_many(monkeypatch:
         made.append(to_array(fit_answers(workload, unbiased, None, None, AnswerRequest("x"), 0).answer))
     np.testing.assert_array_equal(*made)
     assert made[0].min() == 0
+    assert NONNEGATIVE_ANSWERS.task_bytes(workload) == MEMORY_SHARE * NESTED_LEVELS.line_bytes(workload) > 0
 
 
 def test_a_tree_of_many_leaves_is_fitted_in_the_memory_that_is_planned() -> None:

@@ -22,9 +22,9 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.planner.simulated_answers import assumed_answers
 from dpdist.plugins.spec_drafts.declared_values import Column
 from dpdist.plugins.studio import draft_view, studio_command
+from dpdist.plugins.studio.assumed_answers import assumed_answers
 from dpdist.plugins.studio.studio_server import PAGE, StudioSession, application
 from dpdist.session import PlannedRelease
 from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR

@@ -17,12 +17,12 @@ import pytest
 
 from dpdist.content.suppression import suppress_small_answers
 from dpdist.errors import InvalidInput
+from dpdist.plugins.questions import rank_ranges as ranks
+from dpdist.plugins.questions.question_answers import quantile_interval
+from dpdist.plugins.questions.rank_ranges import critical_value, rank_ranges
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.query import simultaneous_intervals
 from dpdist.query.linear_functions import ALL_RECORDS, LinearFunction, functionals
-from dpdist.query.published_release import quantile_interval
-from dpdist.query.simultaneous_intervals import critical_value, rank_ranges
 from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.statistics.ratio_intervals import fieller
@@ -148,11 +148,11 @@ def test_all_differences_lie_within_the_critical_value_at_once(
     groups: int, simulated: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulated for few groups, Bonferroni's bound for many; of each at least 95 %, whatever the number from which they are many."""
-    monkeypatch.setattr(simultaneous_intervals, "MOST_SIMULATED", simulated)
+    monkeypatch.setattr(ranks, "MOST_SIMULATED", simulated)
     state = np.random.default_rng(8)
     root = np.eye(groups) + 0.3 * state.standard_normal((groups, groups)) / np.sqrt(groups)
     covariance = root @ root.T
-    critical, errors = critical_value(covariance), simultaneous_intervals.difference_errors(covariance)
+    critical, errors = critical_value(covariance), ranks.difference_errors(covariance)
     draws = state.standard_normal((RELEASES, groups)) @ root.T
     apart = np.array([np.abs((each[:, None] - each) / errors).max() for each in draws])
     covered = np.mean(apart <= critical)
@@ -167,7 +167,7 @@ def test_all_differences_of_laplace_sums_lie_within_the_critical_value_at_once(g
     """Of any weights: the first group has one draw, the others none or one. Exact for two groups, of which one is known."""
     root = np.diag(np.arange(groups) != 1).astype(float)
     covariance, draws = root @ root.T, np.random.default_rng(8).laplace(scale=0.5**0.5, size=(RELEASES, groups)) @ root.T
-    errors = simultaneous_intervals.difference_errors(covariance)
+    errors = ranks.difference_errors(covariance)
     apart = np.array([np.abs((each[:, None] - each) / errors).max() for each in draws])
     covered = np.mean(apart <= critical_value(covariance, LAPLACE))
     assert covered >= LOW

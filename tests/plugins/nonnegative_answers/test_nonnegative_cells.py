@@ -15,11 +15,14 @@ from scipy.optimize import nnls
 from dpdist import engine
 from dpdist.digests import compute_digest
 from dpdist.planner.release_plan import plan
+from dpdist.plugins.nonnegative_answers import nonnegative_cells
+from dpdist.plugins.nonnegative_answers.cell_fitting import closest_cells
+from dpdist.plugins.nonnegative_answers.nonnegative_cells import Fit, nonnegative_least_squares
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.publish import release_folder
-from dpdist.reconstruction import nonnegative_cells
-from dpdist.reconstruction.nonnegative_cells import Effect, Fit, nonnegative_least_squares
+from dpdist.reconstruction.answer_vectors import ErrorRatio, FitEffect
+from dpdist.reconstruction.least_squares import Estimate
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -29,7 +32,7 @@ from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "certificate.schema.json").read_text())
 RATE = 1e-4
 """False alarms of the statistical test."""
 SHAPES: dict[str, Workload] = {
@@ -227,8 +230,13 @@ def test_a_release_says_what_its_fit_does(
     }
     seed = int(compute_digest("simulation", asked)[:8], 16)
     reader = done.plan.measurement.least_squares(done.plan.workload)
-    cells, effect = reader.fit_non_negative(reader.estimate(space.values), done.plan.noise, seed)
+    estimate = reader.estimate(space.values)
+    cells, effect = closest_cells(Estimate(reader, estimate, done.plan.noise), seed)
     assert effect.facts() == facts
+    assert reader.basis is not None
+    dense = done.plan.workload.operator.dense()
+    unbiased = reader.basis.coordinates(0, dense.shape[0], weighted=True) @ estimate
+    np.testing.assert_allclose(dense @ cells, dense @ nnls(dense, unbiased)[0], atol=1e-6 * np.abs(unbiased).max())
     np.testing.assert_allclose(
         done.plan.workload.unweighted.matvec(cells),
         release_folder.load_release(done.folder)[0]["answer"].to_numpy(),
@@ -245,9 +253,9 @@ def test_a_release_says_what_its_fit_does(
 
 
 def test_an_effect_survives_being_kept() -> None:
-    effect = Effect(2, 20, nonnegative_cells.Group("all queries", 0.5, 0.1), (nonnegative_cells.Group("a", 0.5, 0.1),))
-    assert nonnegative_cells.effect_of(effect.facts()) == effect
-    assert nonnegative_cells.effect_of(Effect(3, distance=0.5).facts()) == Effect(3, distance=0.5)
+    effect = FitEffect(2, 20, ErrorRatio("all queries", 0.5, 0.1), (ErrorRatio("a", 0.5, 0.1),))
+    assert FitEffect.of(effect.facts()) == effect
+    assert FitEffect.of(FitEffect(3, distance=0.5).facts()) == FitEffect(3, distance=0.5)
 
 
 def test_cells_keep_public_counts_and_are_never_worse_given_them() -> None:

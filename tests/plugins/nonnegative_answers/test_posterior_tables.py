@@ -10,8 +10,8 @@ import scipy.integrate
 import scipy.stats
 
 from dpdist.operators import Matrix
-from dpdist.reconstruction import posterior_tables
-from dpdist.reconstruction.posterior_tables import fit_to_tables, posterior
+from dpdist.plugins.nonnegative_answers import posterior_tables
+from dpdist.plugins.nonnegative_answers.posterior_tables import fit_to_tables, posterior
 
 CELLS = 2000
 
@@ -26,8 +26,8 @@ def drawn(seed: int, scale: float) -> tuple[Matrix, Matrix, Matrix]:
 
 @pytest.mark.parametrize("value", [-3.0, 0.5, 9.0, 60.0])
 def test_one_cell_is_as_an_integral_says(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    monkeypatch.setattr("dpdist.reconstruction.posterior_tables.MIXTURE", ((1.0, 2.0),))
-    monkeypatch.setattr("dpdist.reconstruction.posterior_tables.NODES", 512)
+    monkeypatch.setattr("dpdist.plugins.nonnegative_answers.posterior_tables.MIXTURE", ((1.0, 2.0),))
+    monkeypatch.setattr("dpdist.plugins.nonnegative_answers.posterior_tables.NODES", 512)
     prior, error = scipy.stats.gamma(2.0, scale=6.0), 4.0
 
     def moment(power: int) -> float:
@@ -135,7 +135,7 @@ def test_large_cells_are_corrected_as_far_as_they_are_uncertain() -> None:
 def test_cells_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     _, values, expected = drawn(4, 5.0)
     whole = posterior(values, np.full(CELLS, 5.0), expected)
-    monkeypatch.setattr("dpdist.reconstruction.posterior_tables.BLOCK_CELLS", 7)
+    monkeypatch.setattr("dpdist.plugins.nonnegative_answers.posterior_tables.BLOCK_CELLS", 7)
     for one, other in zip(whole, posterior(values, np.full(CELLS, 5.0), expected), strict=True):
         assert one == pytest.approx(other, rel=1e-12)
 
@@ -144,7 +144,7 @@ def test_small_shapes_from_their_terms_are_the_same(monkeypatch: pytest.MonkeyPa
     """Against SciPy's incomplete Gamma function, for values from next to nothing to far beyond every mean."""
     values = np.concatenate([[0.0], np.logspace(-8, 5, 200)])
     found = {form: posterior_tables._gamma_distribution(form, values) for form in (2.0, 10.0)}
-    monkeypatch.setattr("dpdist.reconstruction.posterior_tables.ERLANG", 1)
+    monkeypatch.setattr("dpdist.plugins.nonnegative_answers.posterior_tables.ERLANG", 1)
     for form, each in found.items():
         np.testing.assert_allclose(each, posterior_tables._gamma_distribution(form, values), rtol=0, atol=1e-14)
         assert not np.array_equal(each, posterior_tables._gamma_distribution(form, values))

@@ -22,8 +22,8 @@ from functools import partial
 import numpy as np
 import scipy
 
-from dpdist.operators import Matrix
-from dpdist.reconstruction.nonnegative_tables import Axes, broadcast_table
+from dpdist.api.mechanisms import Axes, Matrix
+from dpdist.plugins.nonnegative_answers.nonnegative_tables import broadcast_table
 
 MIXTURE = (
     (0.0, 1.0), (0.01, 2.0), (0.1, 2.0), (0.3, 2.0), (1.0, 2.0), (3.0, 2.0), (10.0, 2.0), (30.0, 2.0), (100.0, 2.0),

@@ -6,15 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpdist.domain import Domain
-from dpdist.errors import InvalidInput
-from dpdist.operators import Operator
-from dpdist.query.attribute_conditions import ALL_RECORDS_WORDS, multiply_indicators, parse_condition, split_outside_quotes
-from dpdist.query.linear_functions import ALL_RECORDS, LinearFunction
-from dpdist.statistics.mean_statistics import MEAN
-from dpdist.statistics.statistic_registry import statistics_by_name
-from dpdist.statistics.value_powers import numbers
-from dpdist.workloads.workload import attribute_counts
+from dpdist.api import InvalidInput
+from dpdist.api.queries import (
+    ALL_RECORDS,
+    MEAN,
+    Domain,
+    LinearFunction,
+    Operator,
+    attribute_counts,
+    numbers,
+    statistics_by_name,
+)
+from dpdist.plugins.questions.attribute_conditions import (
+    ALL_RECORDS_WORDS,
+    multiply_indicators,
+    parse_condition,
+    split_outside_quotes,
+)
 
 QUESTION_FORMS = (
     '"count by region", "count where age>=65", "sum of amount by region", "share of sex=f by region", "sex=f by region", '

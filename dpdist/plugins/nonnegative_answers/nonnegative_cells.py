@@ -10,18 +10,14 @@ Source: Nikolov, Talwar & Zhang 2013 (projection onto the answers of all possibl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import compress
-from typing import Any
 
 import numpy as np
 import scipy
 
-from dpdist.arrays import lapack
-from dpdist.operators import Matrix
-from dpdist.privacy.noise import Noise
-from dpdist.workloads import Basis
+from dpdist.api.mechanisms import Basis, ErrorRatio, FitEffect, Matrix, Noise, lapack
 
 RULE = 3
 """How answers are fitted and intervals made of it: a release keeps the rule that its answers were made by. (Up to rule 2 intervals were
@@ -41,52 +37,6 @@ ZERO_ERROR = 1e-9
 PROXIMAL_STEPS = 3
 PUBLIC_COUNT_WEIGHT = 1e4
 """Weight of public counts, relative to the gram's diagonal: they are kept to about a ten thousandth of what the fit moves answers."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """The squared error of some queries with the fit, over that without it, and the standard error of this ratio."""
-
-    name: str
-    ratio: float
-    error: float
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What a fit did to squared errors, as simulated.
-
-    Attributes:
-        draws: simulated releases.
-        total: of all queries, weighted as in the workload.
-        groups: the groups of queries that gain least, the one with the largest ratio first.
-        distance: how far any answer is from tables that agree exactly, at most, where tables were fitted (rule 3).
-        apart: True where every group of queries was fitted by itself.
-    """
-
-    rule: int
-    draws: int = 0
-    total: Group | None = None
-    groups: tuple[Group, ...] = ()
-    distance: float | None = None
-    apart: bool | None = None
-
-    @property
-    def is_reported(self) -> bool:
-        """Whether there is something that a certificate says of it."""
-        return self.total is not None or self.distance is not None
-
-    def facts(self) -> dict[str, Any]:
-        """As plain values."""
-        facts = {name: value for name, value in asdict(self).items() if value is not None}
-        return {**facts, "groups": [asdict(group) for group in self.groups]}
-
-
-def effect_of(facts: Mapping[str, Any]) -> Effect:
-    """The effect whose ``facts`` these are."""
-    groups = tuple(Group(**group) for group in facts["groups"])
-    total = Group(**facts["total"]) if "total" in facts else None
-    return Effect(facts["rule"], facts["draws"], total, groups, facts.get("distance"), facts.get("apart"))
 
 
 @dataclass(frozen=True)
@@ -124,7 +74,7 @@ class Fit:
         """The cells >= 0 whose weighted answers are closest to those of an estimate in terms of the basis."""
         return nonnegative_least_squares(self.gram, self.columns.T @ (self.inner @ estimate))
 
-    def effect(self, estimate: Matrix, inverse: Matrix, noise: Noise, seed: int) -> Effect:
+    def effect(self, estimate: Matrix, inverse: Matrix, noise: Noise, seed: int) -> FitEffect:
         """What fitting does to the errors of data whose cells are those that were fitted, over fresh noise from a public seed.
 
         Args:
@@ -139,7 +89,7 @@ class Fit:
         names = [block.name for block in self.basis.workload.blocks]
         before, after = self._squares(unfitted_errors), self._squares(fitted - estimate[:, None])
         nothing = ZERO_ERROR**2 * self._squares(np.eye(self.basis.rank)).sum(axis=1)
-        return Effect(RULE, draws, *ratios(names, before, after, nothing))
+        return FitEffect(RULE, draws, *ratios(names, before, after, nothing))
 
     def _squares(self, errors: Matrix) -> Matrix:
         """The weighted total squared error of every group of queries, for errors in terms of the basis (r, draws): (groups, draws)."""
@@ -210,7 +160,9 @@ def covering_half_widths(fitted: Matrix, unbiased: Matrix, half: Matrix, lower_l
     return np.asarray(np.maximum(high - fitted, fitted - low))
 
 
-def ratios(names: Sequence[str], before: Matrix, after: Matrix, nothing: Matrix) -> tuple[Group, tuple[Group, ...]]:
+def ratios(
+    names: Sequence[str], before: Matrix, after: Matrix, nothing: Matrix
+) -> tuple[ErrorRatio, tuple[ErrorRatio, ...]]:
     """What a fit does to the squared errors of all queries, and to those of the groups that gain least, the largest ratio first.
 
     Args:
@@ -221,14 +173,14 @@ def ratios(names: Sequence[str], before: Matrix, after: Matrix, nothing: Matrix)
     total = (
         ratio("all queries", before[free].sum(axis=0), after[free].sum(axis=0))
         if free.any()
-        else Group("all queries", 1.0, 0.0)
+        else ErrorRatio("all queries", 1.0, 0.0)
     )
     groups = sorted(map(ratio, compress(names, free), before[free], after[free]), key=lambda group: -group.ratio)
     return total, tuple(groups[:MOST_GROUPS])
 
 
-def ratio(name: str, before: Matrix, after: Matrix) -> Group:
+def ratio(name: str, before: Matrix, after: Matrix) -> ErrorRatio:
     """The ratio of two means of the same draws, with its standard error by the delta method."""
     ratio = float(after.mean() / before.mean())
     deviation = float(np.std(after - ratio * before, ddof=1) / np.sqrt(before.size))
-    return Group(name, ratio, deviation / float(before.mean()))
+    return ErrorRatio(name, ratio, deviation / float(before.mean()))

@@ -17,18 +17,29 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, batches, to_array
-from dpdist.measurement.consistency.answer_fit import AnswerFit, PreparedFit, answer_fit_for
-from dpdist.operators import Groups, Identity, Matrix, Operator, Total
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
-from dpdist.reconstruction.joint_estimate import JOINT_CELLS
-from dpdist.reconstruction.nonnegative_cells import RULE, ZERO_ERROR, Effect, covering_half_widths, ratios
-from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables, threshold
-from dpdist.workloads import Block, Workload
+from dpdist.api.mechanisms import (
+    AnswerRequest,
+    Answers,
+    ArrayVector,
+    Block,
+    FitEffect,
+    Groups,
+    Identity,
+    LazyVector,
+    Matrix,
+    Operator,
+    Simulation,
+    Total,
+    Vector,
+    Workload,
+    Workspace,
+    batches,
+    to_array,
+)
+from dpdist.plugins.nonnegative_answers.answer_fit import AnswerFit, PreparedFit, answer_fit_for
+from dpdist.plugins.nonnegative_answers.nonnegative_cells import RULE, ZERO_ERROR, covering_half_widths, ratios
+from dpdist.plugins.nonnegative_answers.nonnegative_tables import TableFamily, fit_tables, threshold
 
-FEW_CELLS = 2**14
-"""Cells up to which queries that are no tables are fitted over all cells, which is better and takes the cube of their number."""
 MAX_FITTED_TOGETHER = 2**25
 """Answers up to which tables are fitted together, in memory; beyond, each by itself, on the workers."""
 MAX_IN_MEMORY = 2**22
@@ -41,10 +52,6 @@ SIMULATED_ANSWERS, FEWEST_DRAWS, DRAWS = 1e6, 4, 20
 """Answers that are simulated to see what a fit does to the errors, and how many releases these are."""
 
 Kind = Literal["table", "parts", "counts", "any"]
-Unbiased = Callable[[np.random.RandomState], Matrix]
-"""Simulated errors of the unbiased answers, from a public seed."""
-Simulation = Callable[[Matrix, np.random.RandomState], Matrix]
-"""Unbiased answers of a simulated release, given the true ones and a public seed."""
 
 
 @dataclass(frozen=True)
@@ -65,44 +72,24 @@ class QueryGroup:
     weight: float
 
 
-def has_few_cells(workload: Workload) -> bool:
-    """Whether one non-negative estimate of all cells is fitted, where the mechanism has an estimate: not for tables over many cells."""
-    cells = workload.shape[1]
-    return cells <= (JOINT_CELLS if has_only_tables(workload) else FEW_CELLS)
-
-
-def has_only_tables(workload: Workload) -> bool:
-    """Whether every group of a workload is a table of whole attributes."""
-    return all(_is_table(block, workload.domain.shape) for block in workload.blocks)
-
-
 def query_groups(workload: Workload) -> tuple[QueryGroup, ...]:
     """The groups of a workload."""
     groups = []
     for start, block in workload.block_starts():
-        kind, table = classify_block(block, workload.domain.shape), block.separable and block.asked_axes
-        axes = table if kind == "table" and table else ()
+        kind = classify_block(block)
+        axes = block.asked_axes if kind == "table" else ()
         shape = tuple(workload.domain.shape[axis] for axis in axes)
         groups.append(QueryGroup(block.name, start, start + block.queries, kind, axes, shape, block.weight**2))
     return tuple(groups)
 
 
-def classify_block(block: Block, shape: Sequence[int]) -> Kind:
+def classify_block(block: Block) -> Kind:
     """What is known of the answers of a group."""
-    if _is_table(block, shape):
+    if block.is_table:
         return "table"
     if block.separable and all(map(_counts_once, block.factors)):
         return "parts"
     return "counts" if block.entry_range[0] >= 0 else "any"
-
-
-def _is_table(block: Block, shape: Sequence[int]) -> bool:
-    """Whether the answers are the cells of a table of whole attributes, in their order."""
-    has_whole_factors = block.separable and all(isinstance(factor, Identity | Total) for factor in block.factors)
-    sizes = [factor.shape[0] for factor in block.factors if not isinstance(factor, Total)]
-    return (
-        has_whole_factors and sizes == [shape[axis] for axis in block.asked_axes] and list(block.axes) == sorted(block.axes)
-    )
 
 
 def _counts_once(factor: Operator) -> bool:
@@ -112,14 +99,14 @@ def _counts_once(factor: Operator) -> bool:
 
 def fits_in_memory(workload: Workload) -> bool:
     """Whether all answers are fitted in memory, which only tables that share attributes have to be."""
-    kinds = [classify_block(block, workload.domain.shape) for block in workload.blocks]
+    kinds = [classify_block(block) for block in workload.blocks]
     joined = kinds.count("table") > 1 and special_fit(workload) is None
     return workload.shape[0] <= (MAX_FITTED_TOGETHER if joined else MAX_IN_MEMORY)
 
 
 def special_fit(workload: Workload) -> AnswerFit | None:
     """The fit that a plugin has for answers that are more than tables of whole attributes."""
-    return None if has_only_tables(workload) else answer_fit_for(workload)
+    return None if all(block.is_table for block in workload.blocks) else answer_fit_for(workload)
 
 
 def _fit_specially(fit: PreparedFit, records: float | None, values: Matrix) -> tuple[Matrix, None]:
@@ -147,7 +134,7 @@ def fit_answers(
     with work.scratch() as inner:
         special = special_fit(workload)
         prepared = None if special is None else special.prepare(workload, inner)
-        effect = Effect(RULE)
+        effect = FitEffect(RULE)
         if not fits_in_memory(workload) and prepared is not None and records is None:
             fitted = prepared.fit_stored(unbiased.answer, inner)
         elif not fits_in_memory(workload):
@@ -157,7 +144,7 @@ def fit_answers(
                 (group.stop, group.kind, _stored_group_cut(group, unbiased.answer, records, inner)) for group in groups
             )
             fitted = LazyVector(size, (unbiased.answer,), partial(_cut_range, cuts), 24, repr(cuts))
-            effect = Effect(RULE, apart=True)
+            effect = FitEffect(RULE, apart=True)
         else:
             values, errors = to_array(unbiased.answer), to_array(unbiased.error)
             fit: Callable[[Matrix], tuple[Matrix, float | None]]
@@ -166,7 +153,7 @@ def fit_answers(
             else:
                 fit = partial(_fit_specially, prepared, records)
             fitted_values, distance = inner.largest(fit, values, needed_bytes=COPIES * 8 * size)
-            fitted, effect = inner.write(ArrayVector(fitted_values)), Effect(RULE, distance=distance)
+            fitted, effect = inner.write(ArrayVector(fitted_values)), FitEffect(RULE, distance=distance)
             if simulate is not None:
                 effect = _effect(
                     groups, lambda simulated: inner.largest(fit, simulated)[0], simulate, fitted_values, distance, seed
@@ -295,7 +282,7 @@ def _effect(
     true: Matrix,
     distance: float | None,
     seed: int,
-) -> Effect:
+) -> FitEffect:
     """What fitting does to the errors of data whose answers are those that were fitted."""
     draws = int(np.clip(SIMULATED_ANSWERS / true.size, FEWEST_DRAWS, DRAWS))
     state = np.random.RandomState(seed)  # NumPy keeps its streams the same for ever
@@ -308,6 +295,6 @@ def _effect(
         after[:, draw] = np.add.reduceat((fit(simulated) - true) ** 2, starts)
     queries = np.diff(starts, append=true.size)
     nothing = ZERO_ERROR**2 * weights[:, 0] * queries
-    return Effect(
+    return FitEffect(
         RULE, draws, *ratios([group.name for group in groups], weights * before, weights * after, nothing), distance
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.planner import release_plan
+from dpdist.plugins.nonnegative_answers import table_fitting
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.reconstruction.joint_estimate import JOINT_CELLS
@@ -95,7 +95,7 @@ def test_tables_that_are_too_many_to_be_held_say_that_they_are_fitted_apart(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the number of records is estimated, its error can raise that of the answers: no certificate denies it."""
-    monkeypatch.setattr("dpdist.measurement.consistency.table_fitting.MAX_FITTED_TOGETHER", 1)
+    monkeypatch.setattr(table_fitting, "MAX_FITTED_TOGETHER", 1)
     fitted, certificate, _ = released(home, mechanism="residual", postprocess={"non_negative": True})
     assert min(table.min() for table in fitted.values()) >= 0
     said = certificate["post_processing"][0]
@@ -119,23 +119,6 @@ def test_tables_keep_the_public_number_of_records(mechanism: str, home: Path) ->
     held, _, _ = released(home, mechanism=mechanism, **FORMS[mechanism], postprocess=KNOWN)
     for table in held.values():
         assert table.sum() == pytest.approx(ROWS, abs=1)
-
-
-@pytest.mark.parametrize("mechanism", slow_but("marginals", ["marginals", "residual"]))
-def test_a_public_number_of_records_is_taken_as_by_all_cells(
-    mechanism: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given the number alone, tables and errors are those of least squares over all cells."""
-    few = {"domain": {name: DOMAIN[name] for name in "abc"}, "workload": [{"marginals": {"of": [["a", "b"], ["b", "c"]]}}]}
-    known = {"known": [{"count": ROWS}]}
-    by_cells, _, rows = released(home, mechanism=mechanism, **few, postprocess=known)
-    shutil.rmtree(home / "store" / "answers")
-    monkeypatch.setattr(release_plan, "has_few_cells", lambda _: False)
-    large, _, other = released(home, mechanism=mechanism, **few, postprocess=known)
-    np.testing.assert_allclose(rows["standard_error"].to_numpy(), other["standard_error"].to_numpy(), rtol=1e-4)
-    for name, table in by_cells.items():
-        np.testing.assert_allclose(table, large[name], atol=0.02)
-        assert table.sum() == pytest.approx(ROWS, abs=0.5)
 
 
 def test_levels_and_other_queries_are_fitted_one_by_one(home: Path) -> None:

@@ -12,11 +12,11 @@ from dpdist.content import measurement_file
 from dpdist.content.measurement_file import Evidence, Measurement
 from dpdist.domain import Attribute, Domain, Level, even_edges
 from dpdist.errors import InvalidInput
+from dpdist.plugins.questions.attribute_conditions import parse_condition
+from dpdist.plugins.questions.question_text import parse_question
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.query.attribute_conditions import parse_condition
 from dpdist.query.published_release import PublishedRelease
-from dpdist.query.question_text import parse_question
 from dpdist.reconstruction.axis_factors import IdentityFactor
 from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.workloads import marginals

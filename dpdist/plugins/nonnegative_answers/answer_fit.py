@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from dpdist.arrays.array_workspace import Workspace
-from dpdist.arrays.lazy_vector import Vector
-from dpdist.operators import Matrix
+from dpdist.api.mechanisms import Matrix, Vector, Workload, Workspace
 from dpdist.plugin_registry import plugin_objects
-from dpdist.workloads import Workload
 
 
 class PreparedFit(ABC):

@@ -7,12 +7,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpdist.domain import Attribute, Domain
-from dpdist.domain.spelling_suggestions import did_you_mean
-from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix
-from dpdist.query.linear_functions import ALL_RECORDS, LinearFunction, decompose_function
-from dpdist.workloads.predicates import predicates, satisfied
+from dpdist.api import InvalidInput
+from dpdist.api.queries import (
+    ALL_RECORDS,
+    Attribute,
+    Domain,
+    LinearFunction,
+    Matrix,
+    decompose_function,
+    did_you_mean,
+    predicates,
+    satisfied,
+)
 
 YES_AND_NO = ({"yes", "no"}, {"true", "false"})
 """The categories of an attribute that may stand alone as a condition."""

@@ -17,9 +17,8 @@ from itertools import combinations
 
 import numpy as np
 
-from dpdist.operators import Matrix
+from dpdist.api.mechanisms import Axes, Matrix
 
-Axes = tuple[int, ...]
 MOST_ROUNDS = 5000
 """Rounds after which what is found is returned, with its distance; 30 to 100 are usual."""
 THRESHOLD_STEPS = 200

@@ -21,15 +21,16 @@ from dpdist.domain import Attribute, Domain
 from dpdist.operators import Identity
 from dpdist.planner import derived_statistics
 from dpdist.planner.derived_statistics import statistics
+from dpdist.plugins.questions import rank_ranges
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
-from dpdist.query import linear_functions, simultaneous_intervals
+from dpdist.query import linear_functions
 from dpdist.query.published_release import UNPUBLISHED, Answer, PublishedRelease
 from dpdist.reconstruction.product_space import ProductSpace
 from dpdist.statistics.statistic_registry import STATISTICS
 from tests.pipeline.test_sums import mechanism_changes, planned_in
 from tests.pipeline.test_variances import exact
-from tests.query.test_coverage import cells
+from tests.plugins.questions.test_coverage import cells
 
 SPREADS, RELEASES = 100, 300
 """Simulated for standard errors, and for words."""
@@ -119,7 +120,7 @@ def ranked(request: pytest.FixtureRequest) -> list[list[tuple[Answer, ...]]]:
     space = cells(COUNTS.size)
     centre = Measurement(replace(space, values=1000 * COUNTS), domain, Noise(request.param, 8000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simultaneous_intervals, "DRAWS", 2000)
+        patch.setattr(rank_ranges, "DRAWS", 2000)
         return [
             [release.ask(f"top {k} of group") for k in (1, 2)]
             + [release.ask(f"group with at least {n}") for n in (500, 510)]

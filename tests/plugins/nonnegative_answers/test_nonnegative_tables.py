@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
-from dpdist.measurement.consistency import table_fitting
-from dpdist.measurement.consistency.table_fitting import classify_block, fit_answers, fit_together, query_groups
 from dpdist.operators import Groups, Identity, Padded, Prefix, Total
-from dpdist.reconstruction import nonnegative_tables
+from dpdist.plugins.nonnegative_answers import nonnegative_tables, table_fitting
+from dpdist.plugins.nonnegative_answers.nonnegative_tables import TableFamily, fit_tables, threshold
+from dpdist.plugins.nonnegative_answers.table_fitting import classify_block, fit_answers, fit_together, query_groups
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
-from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables, threshold
 from dpdist.workloads import Block, Workload, explicit, marginals, random_ranges, union
 
 SHAPE = (3, 2, 4)
@@ -151,7 +150,7 @@ def test_kinds_of_groups() -> None:
         "any": [*explicit(np.array([[1.0, -1.0, 0.0, 2.0]])).blocks],
     }
     for kind, blocks in kinds.items():
-        assert [classify_block(block, SHAPE) for block in blocks] == [kind] * len(blocks)
+        assert [classify_block(block) for block in blocks] == [kind] * len(blocks)
 
 
 def answers(workload: Workload, seed: int = 0) -> tuple[np.ndarray, Answers]:

@@ -1,1 +1,0 @@
-"""Non-negative answers that agree with each other, fitted to what was measured."""
