@@ -11,6 +11,7 @@ import pytest
 from dpdist.errors import InvalidSpec
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.spec import json_schema, load
+from dpdist.spec.sections.budgets import ReleaseBudgetSpec
 from tests.support import small_release
 from tests.support.complete_tree import needs_every_plugin
 
@@ -305,3 +306,15 @@ def test_an_amount_in_bins_has_a_name_of_its_own(tmp_path: Path) -> None:
         small_release.write(tmp_path, records={"path": "records.parquet", "columns": {"age_in_bins": "age"}}, **given)
     )
     assert [each.name for each in job.measured.domain.attributes] == ["age_in_bins", "age"]
+
+
+def test_what_a_selection_may_fail_by_is_taken_from_the_budget_s_delta() -> None:
+    """Gaussian noise has the rest of the delta; Laplace noise, and a budget in rho, spend none."""
+    budget = ReleaseBudgetSpec.model_validate({"epsilon": "1", "delta": "1e-6"})
+    failure = Fraction(1, 10**7)
+    rest = ReleaseBudgetSpec.model_validate({"epsilon": "1", "delta": "9e-7"})
+    assert budget.loss_beside(failure, "l2") == rest.loss
+    assert rest.loss.rho < budget.loss.rho
+    assert budget.loss_beside(Fraction(0), "l2") == budget.loss
+    assert budget.loss_beside(failure, "l1") == budget.loss_with("l1")
+    assert ReleaseBudgetSpec.model_validate({"rho": "1"}).loss_beside(failure, "l2") == Loss.gaussian(Fraction(1))
