@@ -13,6 +13,7 @@ import pytest
 
 from dpdist import engine
 from dpdist.content.measurement_file import Measurement
+from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.page.statistic_tables import StatisticRow
 from dpdist.planner import derived_statistics
@@ -165,3 +166,12 @@ def test_a_plan_promises_half_the_longest_interval_of_every_statistic(home: Path
     promised = predict_statistic_errors(planned, 1e4)
     assert [error.half_width for error in promised] == pytest.approx([max(each) / 2 for each in lengths])
     assert [error.typical for error in promised] == pytest.approx([float(np.median(each)) / 2 for each in lengths])
+
+
+def test_means_whose_joint_errors_nobody_can_read_are_refused_by_the_plan(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the charge, when they would be computed from a measurement that is too large to be published."""
+    monkeypatch.setattr(derived_statistics, "MOST_BYTES", 8)
+    with pytest.raises(InvalidInput, match="the errors of means are not known here .* ask for 'sum' in place of 'mean'"):
+        planned_case("ranges", home, [{"mean": "amount"}, {"sum": "tip"}])
