@@ -13,7 +13,7 @@ PROCESSES ?= auto
 SAMPLE ?= 500
 SEED ?= 37
 MINUTES ?= 20
-CPU ?= 40
+CPU ?= 10
 # make dist: what a version is shipped as, into DIST, signed with KEY (ECDSA P-256, PEM), with the image if IMAGE names its builder (podman,
 # docker); make dist-check: whether it is that, with PUBLIC_KEY; make locked: the packages of the image anew.
 DIST ?= dist

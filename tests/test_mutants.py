@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from tests.mutants import __main__ as command
 from tests.mutants import faults
 from tests.mutants.edits import edits
+from tests.mutants.runs import Ran
 
 SAID = {
     "an annotation": ("def f(x: Literal[1]) -> Literal[2]: return x", "def f(x: Literal[2]) -> Literal[3]: return x"),
@@ -167,7 +169,7 @@ def test_the_nearest_tests_come_first() -> None:
 
 
 def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was caught stands while its test does; a survivor is tried again when a test near it has changed."""
+    """What was caught stands while its test does; a survivor is tried again when a test near it has changed, or with more time."""
     monkeypatch.setattr(command, "KEPT", tmp_path)
     runs, near = command.Runs(tmp_path, 1.0), ["tests/privacy/test_risk_in_words.py"]
     monkeypatch.setattr(command, "nearest_tests", lambda module: near)
@@ -176,23 +178,60 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
     runs.whole[near[0]] = {f"{near[0]}::test_a": 0.1}
 
-    def has_results(thorough: bool) -> list[bool]:
-        return [runs.earlier_result(fault, thorough=thorough) is not None for fault in (first, second)]
+    def has_results() -> list[bool]:
+        return [runs.earlier_result(fault) is not None for fault in (first, second)]
 
+    assert has_results() == [False, False]
     for fault, (end, by) in ends.items():
-        assert runs.earlier_result(fault, thorough=False) is None
-        monkeypatch.setattr(runs, "_planted", lambda mutant, tests: ("survived", None))
-        assert runs.end(fault, thorough=False)["end"] == "survived"
-        assert runs.earlier_result(fault, thorough=False) is not None
-        assert runs.earlier_result(fault, thorough=True) is None
         monkeypatch.setattr(runs, "_planted", lambda mutant, tests, end=end, by=by: (end, by))
-        assert runs.end(fault, thorough=True)["end"] == end
-    assert has_results(thorough=False) == has_results(thorough=True) == [True, True]
+        assert runs.end(fault)["end"] == end
+    assert has_results() == [True, True]
     runs.cpu_seconds = 2.0
-    assert has_results(thorough=True) == [True, False]
+    assert has_results() == [True, False]
     runs.cpu_seconds = 1.0
     near.append("tests/privacy/test_noise.py")
-    assert has_results(thorough=True) == [True, False]
+    assert has_results() == [True, False]
+
+
+def test_survivors_are_planted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three faults one kills its test, one is caught by a later test, and one is executed by tests that pass."""
+    monkeypatch.setattr(command, "KEPT", tmp_path)
+    monkeypatch.setattr(command, "content", lambda *names: "")
+    monkeypatch.setattr(command, "nearest_tests", lambda module: [])
+    monkeypatch.setattr(command, "files_of_tests", lambda: ["a", "b"])
+    module = "dpdist/privacy/risk_in_words.py"
+    hangs, fails, passes = islice(faults.drawn([module], 1), 3)
+    (tmp_path / module).parent.mkdir(parents=True)
+    (tmp_path / module).write_text("without")
+    runs, ran = command.Runs(tmp_path, 40.0), list[tuple[list[str], int]]()
+    runs.showing |= {
+        hangs: {"a": {"a::hangs": 0.1}},
+        fails: {"a": {"a::hangs": 0.1, "a::fails": 0.1}},
+        passes: {"a": {"a::fails": 0.1}, "b": {"b::passes": 0.1}},
+    }
+
+    def watched(tree: Path, tests: list[str], **options: Any) -> Ran:
+        source = (tree / module).read_text()
+        planted = [] if source == "without" else [each for each in (hangs, fails, passes) if is_in(each, source)]
+        ran.append((tests, len(planted)))
+        if "a::hangs" in tests and hangs in planted:
+            return Ran(-9, ("a::hangs",), ())
+        failed = ("a::fails",) if "a::fails" in tests and fails in planted else ()
+        return Ran(len(failed), tuple(tests), failed)
+
+    def is_in(fault: faults.Mutant, source: str) -> bool:
+        lines = fault.source().splitlines()
+        original = (faults.ROOT / module).read_text(encoding="utf-8").splitlines()
+        return any(new in source.splitlines() for new in set(lines) - set(original))
+
+    monkeypatch.setattr(command, "watched", watched)
+    found = {fault: (row["end"], row["by"]) for fault, row in runs.end_together([hangs, fails, passes], math.inf)}
+    assert found == {hangs: ("hung", "a::hangs"), fails: ("caught", "a::fails")}
+    assert (tmp_path / module).read_text() == "without"
+    assert ran[0] == (["a::hangs", "a::fails", "b::passes"], 3)
+    assert (["a::fails", "b::passes"], 3) in ran, "after a test that is killed the others run on"
+    ran.clear()
+    assert list(runs.end_together([passes], math.inf)) == ran == [], "what was asked together is not asked again"
 
 
 def test_a_test_that_fails_without_the_fault_has_caught_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,17 +244,17 @@ def test_a_test_that_fails_without_the_fault_has_caught_nothing(tmp_path: Path, 
     (tmp_path / fault.module).write_text("without")
     ran = list[tuple[list[str], bool]]()
 
-    def watched(tree: Path, tests: list[str], **options: Any) -> tuple[int, str | None]:
+    def watched(tree: Path, tests: list[str], **options: Any) -> Ran:
         with_fault = (tree / fault.module).read_text() != "without"
         ran.append((tests, with_fault))
         fails = {"a::unsound", "a::fails"} if with_fault else {"a::unsound"}
-        by = next((test for test in tests if test in fails), None)
-        return int(by is not None), by
+        failed = tuple(test for test in tests if test in fails)[:1]
+        return Ran(len(failed), tuple(tests), failed)
 
     monkeypatch.setattr(command, "watched", watched)
     runs = command.Runs(tmp_path, 40.0)
     runs.showing[fault] = {"a": {"a::passes": 0.1, "a::unsound": 0.2, "a::fails": 0.3}}
-    row = runs.end(fault, thorough=False)
+    row = runs.end(fault)
     assert (row["end"], row["by"]) == ("caught", "a::fails")
     assert ran == [
         (["a::passes", "a::unsound", "a::fails"], True),
@@ -290,11 +329,12 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(tmp_path: Path, mon
     for file, row in rows.items():
         runs._measured_at(file).write_text(json.dumps(vars(row)))
     runs.read_measurements([fault])
-    assert list(runs.tests_for(fault, thorough=False)) == ["b::executes", "c::executes"]
+    assert list(runs.tests_for(fault)) == ["b::executes", "c::executes"]
     runs.cpu_seconds = 200.0
-    assert list(runs.tests_for(fault, thorough=True)) == ["b::executes", "b::slow", "c::executes"]
+    assert list(runs.tests_for(fault)) == ["b::executes", "b::slow", "c::executes"]
     runs.showing.clear()
-    assert list(runs.tests_for(fault, thorough=False)) == ["a::other", "b::other", "b::executes"]
+    runs.cpu_seconds = 40.0
+    assert list(runs.tests_for(fault)) == ["a::other", "b::other", "b::executes"]
 
 
 def test_the_share_has_an_interval() -> None:
@@ -305,7 +345,7 @@ def test_the_share_has_an_interval() -> None:
 
 
 RUN = """
-import json, sys
+import dataclasses, json, sys
 from pathlib import Path
 from tests.mutants.runs import executed, watched
 
@@ -313,7 +353,7 @@ tree = Path(sys.argv[1])
 told = list(executed(tree, ["tests/test_amounts.py"]).values())
 for source in sys.argv[2:]:
     (tree / "dpdist" / "domain" / "numeric_columns.py").write_text(source)
-    told.append(watched(tree, ["tests"], spare=0.5))
+    told.append(dataclasses.astuple(watched(tree, ["tests"], spare=0.5)))
 print(json.dumps(told))
 """
 
@@ -353,6 +393,6 @@ def test_how_runs_end(tmp_path: Path) -> None:
         *["test_type", "test_sum", "test_nothing"],
     ]
     assert without["lines"]["dpdist/domain/numeric_columns.py"] == {"return sum(values) #1": [0, 1, 2, 3]}
-    assert wrong == [1, "tests/test_amounts.py::test_sum"]
-    assert endless == [-signal.SIGXCPU, None]
+    assert (wrong[0], wrong[2]) == (1, ["tests/test_amounts.py::test_sum"])
+    assert (endless[0], endless[1][-1], endless[2]) == (-signal.SIGXCPU, "tests/test_amounts.py::test_first", [])
     assert broken[0] > 0

@@ -2,10 +2,10 @@
 
 First every file of tests runs once without a fault, to learn what its tests cost and which lines each of them executes; this is kept while
 the file is the same. A fault is then given to the tests that execute its line: those of the nearest files first, and of each file the
-cheapest, until one fails or their CPU time is used up. Faults that survive this come again, with all that their CPU time allows, once all
-were tried. What was tried is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a
-slice of time, and the next one, or one beside it, goes on. tests/mutants/README.md lists the survivors that change nothing that users could
-see, and why.
+cheapest, until one fails or their CPU time is used up. Faults that survive this are planted together, once all were tried, and all tests
+run that execute a line of one of them; what fails is asked about each of these alone. What was tried is kept under build/mutants and is not
+tried again while the module and the tests are the same: a run takes a slice of time, and the next one, or one beside it, goes on.
+tests/mutants/README.md lists the survivors that change nothing that users could see, and why.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, lines_since, modules, packed, showing
+from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, lines_since, modules, packed, showing, with_faults
 from tests.mutants.runs import copied, executed, spent, warmed, watched
 
 EQUIVALENT = ROOT / "tests" / "mutants" / "README.md"
 KEPT = ROOT / "build" / "mutants"
-DOCUMENTED, DOCUMENTATION = ("dpdist/spec/", "flows/"), "tests/test_docs.py::test_generated_pages_are_current"
+DOCUMENTED, DOCUMENTATION = (
+    ("dpdist/spec/", "dpdist/plugins/", "flows/"),
+    "tests/test_docs.py::test_generated_pages_are_current",
+)
 """Packages whose declarations pages of the documentation are written from, and the test that compares them."""
 SLOWEST = 300.0
 """CPU seconds that a test may take alone and without a fault."""
@@ -42,8 +45,8 @@ LOOKED_AT = 12
 """The nearest files of tests; a survivor is tried again when one of them has changed."""
 BATCH = 12
 """Files of tests that are measured in one process."""
-FIRST_FILES, FIRST_SHARE = 12, 0.25
-"""Files of tests that a fault is given to before all others were tried, and the share of its CPU time that it has for them."""
+FILES = 12
+"""Files of tests that a fault is given to alone."""
 
 
 def digest(*parts: object) -> str:
@@ -126,7 +129,7 @@ class Runs:
         self.alone = set[str]()
         self.whole, self.showing = dict[str, dict[str, float]](), dict[Mutant, dict[str, dict[str, float]]]()
 
-    def earlier_result(self, mutant: Mutant, *, thorough: bool) -> dict[str, Any] | None:
+    def earlier_result(self, mutant: Mutant) -> dict[str, Any] | None:
         """How the tests ended with a fault in an earlier run, where nothing that decided has changed.
 
         A survivor is tried again with more CPU time.
@@ -136,7 +139,7 @@ class Runs:
             return None
         files = [row["by"].partition("::")[0]] if row["by"] else nearest_tests(mutant.module)
         there = all((ROOT / name).is_file() for name in files)
-        enough = row["by"] or (row["limit"] >= self.cpu_seconds and row["thorough"] >= thorough)
+        enough = row["by"] or row["limit"] >= self.cpu_seconds
         return row if there and enough and row["decided"] == content(*files) else None
 
     def _ended(self, mutant: Mutant) -> dict[str, Any] | None:
@@ -183,15 +186,11 @@ class Runs:
                 if tests := measured.showing(mutant):
                     self.showing.setdefault(mutant, {})[file] = tests
 
-    def end(self, mutant: Mutant, *, thorough: bool) -> dict[str, Any]:
-        """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test.
-
-        Args:
-            thorough: with all of its CPU time and all files, not with a part of both.
-        """
+    def end(self, mutant: Mutant) -> dict[str, Any]:
+        """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test."""
         began = spent()
         end, by = "survived", None
-        tests = self.tests_for(mutant, thorough=thorough)
+        tests = self.tests_for(mutant)
         while tests and by is None:
             end, by = self._planted(mutant, tests)
             if by is None:
@@ -199,14 +198,57 @@ class Runs:
             if not self._sound(by):
                 tests = {test: cpu for test, cpu in tests.items() if test != by}
                 end, by = "survived", None
+        return self._keep(mutant, {"end": end, "by": by, "cpu": round(spent() - began, 1)})
+
+    def _keep(self, mutant: Mutant, row: dict[str, Any]) -> dict[str, Any]:
+        """Write down how the tests ended with a fault."""
+        by = row["by"]
         decided = content(*([by.partition("::")[0]] if by else nearest_tests(mutant.module)))
-        cpu = round(spent() - began, 1)
-        row = {"end": end, "by": by, "decided": decided, "thorough": thorough, "cpu": cpu, "limit": self.cpu_seconds}
+        row = {**row, "decided": decided, "limit": self.cpu_seconds}
         self._result_file(mutant).write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
         _release(self._result_file(mutant))
         return row
 
-    def tests_for(self, mutant: Mutant, *, thorough: bool) -> dict[str, float]:
+    def end_together(self, survivors: list[Mutant], until: float) -> Iterator[tuple[Mutant, dict[str, Any]]]:
+        """The faults, of those that survived alone, that other tests catch which execute their lines.
+
+        They are planted together, so that all of them take one run of these tests. What one fault hides of another is not found, and
+        stays a survivor. Where no test executes a line, whatever fails is asked.
+        """
+        left = {mutant: set((self._ended(mutant) or {}).get("together", ())) for mutant in survivors}
+        files = sorted(files_of_tests())
+        stride = -(-len(files) // BATCH)
+        for some in (files[start::stride] for start in range(stride)):
+            tests = dict[str, float]()
+            for mutant, asked in left.items():
+                for file in (file for file in some if digest(file, content(file)) not in asked):
+                    tests |= self.showing.get(mutant, {}).get(file, {})
+            if not tests or time.monotonic() > until:
+                continue
+            for test in self._failing_together(list(left), tests):
+                for mutant in list(left):
+                    executes = mutant not in self.showing or test in self.showing[mutant].get(test.partition("::")[0], {})
+                    end, by = self._planted(mutant, {test: tests[test]}) if executes else ("survived", None)
+                    if by is not None and self._sound(by):
+                        del left[mutant]
+                        yield mutant, self._keep(mutant, {"end": end, "by": by, "cpu": 0.0})
+            for mutant, asked in left.items():
+                asked |= {digest(file, content(file)) for file in some}
+                self._keep(mutant, {"end": "survived", "by": None, "cpu": 0.0, "together": sorted(asked)})
+
+    def _failing_together(self, mutants: list[Mutant], tests: dict[str, float]) -> Iterator[str]:
+        """The tests that fail with several faults; after one in which the process is killed, the others run on."""
+        left = tests
+        while left:
+            with ExitStack() as planted:
+                for module in {mutant.module for mutant in mutants}:
+                    planted.enter_context(self._fault(*(mutant for mutant in mutants if mutant.module == module)))
+                ran = watched(self.tree, list(left), expected=left, to_the_end=True)
+            for noticed in ran.noticed:  # a file that cannot be imported has no test that began
+                yield from (test for test in tests if test == noticed or test.startswith(f"{noticed}::"))
+            left = {test: cpu for test, cpu in left.items() if test not in ran.began} if ran.code < 0 and ran.began else {}
+
+    def tests_for(self, mutant: Mutant) -> dict[str, float]:
         """The tests that a fault is given to, and the CPU seconds of each.
 
         These are the test that caught it last, the one that compares the documentation's pages, and those that execute its line, file by
@@ -225,8 +267,8 @@ class Runs:
             """CPU seconds of its cheapest test, more the farther it is."""
             return (0.05 + min(files[file].values(), default=math.inf)) * (1 + nearness.get(file, len(near)))
 
-        left = self.cpu_seconds * (1.0 if thorough else FIRST_SHARE)
-        for file in sorted(files, key=price)[: None if thorough else FIRST_FILES]:
+        left = self.cpu_seconds
+        for file in sorted(files, key=price)[:FILES]:
             some = cheapest(files[file], max(left / 3, 2.0)) if files[file] else {}
             chosen.update({test: cpu for test, cpu in some.items() if test not in chosen})
             left -= sum(some.values())
@@ -242,17 +284,18 @@ class Runs:
 
     def _planted(self, mutant: Mutant, tests: dict[str, float]) -> tuple[str, str | None]:
         with self._fault(mutant):
-            code, by = watched(self.tree, list(tests), expected=tests)
-        if code == 0:
+            ran = watched(self.tree, list(tests), expected=tests)
+        if ran.code == 0:
             return "survived", None
-        return ("caught" if code > 0 else "hung"), by if by in tests else next(iter(tests))
+        by = next((test for test in ran.noticed if test in tests), next(iter(tests)))
+        return ("caught" if ran.code > 0 else "hung"), by
 
     @contextmanager
-    def _fault(self, mutant: Mutant) -> Iterator[None]:
-        """Plant it, and take it out at the end."""
-        path = self.tree / mutant.module
+    def _fault(self, *mutants: Mutant) -> Iterator[None]:
+        """Plant faults of one module, and take them out at the end."""
+        path = self.tree / mutants[0].module
         source = path.read_text(encoding="utf-8")
-        self._write(path, mutant.source())
+        self._write(path, with_faults(mutants))
         try:
             yield
         finally:
@@ -260,7 +303,7 @@ class Runs:
 
     def _sound(self, test: str) -> bool:
         """Whether a test passes alone without any fault: one that depends on others has caught nothing."""
-        if test not in self.alone and watched(self.tree, [test], spare=SLOWEST)[0] != 0:
+        if test not in self.alone and watched(self.tree, [test], spare=SLOWEST).code != 0:
             print(f"{test} fails alone without any fault: mend it", flush=True)
             return False
         self.alone.add(test)
@@ -318,7 +361,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=500, help="how many faults there are to be")
     parser.add_argument("--minutes", type=float, default=20, help="of this run; the next one goes on")
     parser.add_argument("--seed", type=int, default=37, help="of the draw of the lines")
-    parser.add_argument("--cpu", type=float, default=40, help="CPU seconds of the tests that a fault is given to")
+    parser.add_argument("--cpu", type=float, default=10, help="CPU seconds of the tests that a fault is given to alone")
     parser.add_argument("--since", help="a revision: lines that are newer are three times as likely")
     parser.add_argument("--module", nargs="+", default=[], help="only modules whose path begins so, such as a folder's")
     given = parser.parse_args()
@@ -336,25 +379,33 @@ def main() -> int:
         runs = Runs(tree, given.cpu)
         runs.measure()
         runs.read_measurements(sample)
-        for thorough, (number, mutant) in product((False, True), enumerate(sample, start=1)):
-            row = runs.earlier_result(mutant, thorough=thorough)
+        for number, mutant in enumerate(sample, start=1):
+            row = runs.earlier_result(mutant)
             if row is None and packed(mutant.name) in known:
                 row = runs.missed(mutant)
             if row is None and time.monotonic() < until and not runs.claimed(mutant):
-                row = runs.end(mutant, thorough=thorough)
-                print(
-                    f"{number:4d} {row['end']:9s} {mutant.module}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}"
-                    f" ({row['cpu']} s, {row['by']})",
-                    flush=True,
-                )
+                row = runs.end(mutant)
+                print_end(number, mutant, row)
             row = row or runs.missed(mutant)
             if row is not None:
                 rows[mutant.name] = row
+        survivors = [
+            each for each in sample if each.name in rows and not rows[each.name]["by"] and packed(each.name) not in known
+        ]
+        for mutant, row in runs.end_together(survivors, until):
+            rows[mutant.name] = row
+            print_end(sample.index(mutant) + 1, mutant, row)
     ends = dict[str, list[Mutant]]()
     for mutant in (mutant for mutant in sample if mutant.name in rows):
         end = rows[mutant.name]["end"]
         ends.setdefault("equivalent" if end == "survived" and packed(mutant.name) in known else end, []).append(mutant)
     return print_summary(ends, known, len(sample))
+
+
+def print_end(number: int, mutant: Mutant, row: dict[str, Any]) -> None:
+    """Print what became of a fault."""
+    changed = f"{mutant.module}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}"
+    print(f"{number:4d} {row['end']:9s} {changed} ({row['cpu']} s, {row['by']})", flush=True)
 
 
 def print_summary(ends: dict[str, list[Mutant]], known: dict[str, str], asked: int) -> int:

@@ -9,7 +9,7 @@ import math
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,13 +49,17 @@ class Mutant:
 
     def source(self) -> str:
         """The module with the fault."""
-        return _changed(_source(self.module), self.edit)
+        return with_faults([self])
 
-    def function(self) -> str:
-        """The text of the innermost function around the line; of the module, where it stands outside of functions."""
-        around = _function_around(ast.parse(_source(self.module)), self.line)
-        lines = _source(self.module).splitlines()
-        return "\n".join(lines if around is None else lines[_first_line_number(around) - 1 : around.end_lineno])
+
+def with_faults(mutants: Sequence[Mutant]) -> str:
+    """A module with several faults; of those that overlap, with the one that begins last."""
+    (module,) = {mutant.module for mutant in mutants}
+    text, begins = _source(module), math.inf
+    for edit in sorted((mutant.edit for mutant in mutants), key=lambda edit: -edit.start):
+        if edit.stop <= begins:
+            text, begins = _changed(text, edit), edit.start
+    return text
 
 
 @cache

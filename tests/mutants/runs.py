@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,8 +40,28 @@ SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
 
 
+@dataclass(frozen=True)
+class Ran:
+    """How tests ended in a process of their own.
+
+    Attributes:
+        code: pytest's exit code, negative for a signal, 0 where no test failed.
+        began: the tests that began, in their order.
+        failed: those that failed, and files that could not be imported.
+    """
+
+    code: int
+    began: tuple[str, ...]
+    failed: tuple[str, ...]
+
+    @property
+    def noticed(self) -> tuple[str, ...]:
+        """Those that failed, and the one in which the process was killed."""
+        return self.failed + (self.began[-1:] if self.code < 0 else ())
+
+
 class Watch:
-    """A pytest plugin that limits the CPU time of every test, and writes down the first that fails."""
+    """A pytest plugin that limits the CPU time of every test, and writes down which ones begin and which fail."""
 
     def __init__(self, told: Path, expected: dict[str, float], spare: float) -> None:
         self.told, self.expected, self.spare = told, expected, spare
@@ -50,20 +71,21 @@ class Watch:
         allowed = self.spare + 3 * self.expected.get(item.nodeid, 0.0)
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent() + allowed), resource.RLIM_INFINITY))
         signal.alarm(math.ceil(3 * WAITS + 10 * allowed))
+        self._write("began", item.nodeid)
         yield
         signal.alarm(0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._write_test_name(report.nodeid)
+            self._write("failed", report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._write_test_name(report.nodeid)
+            self._write("failed", report.nodeid)
 
-    def _write_test_name(self, test: str) -> None:
+    def _write(self, what: str, test: str) -> None:
         with self.told.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"test": test}) + "\n")
+            file.write(json.dumps([what, test]) + "\n")
 
 
 class LineCoverage:
@@ -182,20 +204,21 @@ def watched(
     *,
     expected: dict[str, float] | None = None,
     spare: float = SPARE,
-) -> tuple[int, str | None]:
-    """Run tests of a tree in a process of their own, up to the first that fails.
+    to_the_end: bool = False,
+) -> Ran:
+    """Run tests of a tree in a process of their own, up to the first that fails or to the end.
 
     Args:
         expected: CPU seconds of each test without a fault; three times that is allowed, and
         spare: CPU seconds more.
-    Returns: the exit code, negative for a signal and 0 where no test failed; and the test that failed.
     """
     told = tree / "told.jsonl"
     told.unlink(missing_ok=True)
-    code = _forked(tree, lambda: _run(tree, ["-x", *tests], Watch(told, expected or {}, spare)))
-    lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
-    by = json.loads(lines[0])["test"] if lines else None
-    return 0 if by is None and code == pytest.ExitCode.NO_TESTS_COLLECTED else code, by
+    options = ["--continue-on-collection-errors"] if to_the_end else ["-x"]
+    code = _forked(tree, lambda: _run(tree, [*options, *tests], Watch(told, expected or {}, spare)))
+    lines = [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()] if told.exists() else []
+    began, failed = (tuple(dict.fromkeys(test for what, test in lines if what == of)) for of in ("began", "failed"))
+    return Ran(0 if not failed and code == pytest.ExitCode.NO_TESTS_COLLECTED else code, began, failed)
 
 
 def executed(tree: Path, files: list[str]) -> dict[str, dict[str, Any]]:

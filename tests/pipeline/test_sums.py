@@ -230,7 +230,7 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
         UNPUBLISHED,
         Measurement(planned.measurement.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise),
     )
-    covariance = published._covariance([each for pair in pairs_of(planned) for each in pair])
+    covariance = published.covariance_of([each for pair in pairs_of(planned) for each in pair])
     np.testing.assert_allclose(np.cov(noise[:, [2, 0, 3, 1]].T), covariance, atol=0.1 * np.abs(covariance).max())
     width = float(planned.noise.half_width_95(1.0))
     for place in (0, 1):

@@ -122,7 +122,7 @@ def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home:
     )
     ends = np.array(domain.attributes[-1].amounts.ends)
     asked = [LinearFunction(((1.0, {0: one, 1: row}),)) for one in np.eye(2) for row in (ends, np.ones(2))]
-    covariance = published._covariance(asked)
+    covariance = published.covariance_of(asked)
     width = float(planned.noise.half_width_95(1.0))
     for place in (0, 1):
         order, both = [1 + place, 3 + place], slice(2 * place, 2 * place + 2)

@@ -180,7 +180,7 @@ def test_intervals_cover(name: str, draws: int, home: Path) -> None:
     width = float(planned.noise.half_width_95(1.0))
     true = truth(records, lambda row: row["branch"] == "a")
     linear = sums_of_branch(published, 0)
-    values, covariance = published._estimate_functions(linear).values, published._covariance(linear)
+    values, covariance = published.estimate_functions(linear).values, published.covariance_of(linear)
     covered: dict[str, list[bool]] = {name: [] for name in true}
     one, three = [0, 2, 5], [0, 1, 2, 3]
     for each in values + noise[:, ::2]:
