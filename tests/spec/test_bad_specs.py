@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dpdist.errors import InvalidSpec
+from dpdist.process import yaml_text
 from dpdist.process.yaml_text import Place
 from dpdist.spec import load
 from tests.support import small_release
@@ -235,6 +236,8 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     assert "No such file" in refusal(tmp_path / "link.yaml")
     assert "Is a directory" in refusal(tmp_path)
     assert "4,194,305 bytes, at most 4,194,304" in refusal(tmp_path / "long.yaml")
+    with pytest.raises(InvalidSpec, match="a draft has 4,194,305 characters, at most 4,194,304"):
+        yaml_text.parsed("a" * (2**22 + 1), "a draft")
 
 
 LIMITED = """

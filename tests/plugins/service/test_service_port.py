@@ -137,3 +137,10 @@ def test_a_long_path_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, tmp_pa
     ):
         pass
     assert "Error" not in str(refused.value)
+
+
+def test_a_service_is_asked_for_no_engine_of_the_client(tmp_path: Path) -> None:
+    """Before anything is sent: nobody listens there."""
+    service = service_client.MeasuringService(Address(str(tmp_path / "nobody")))
+    with pytest.raises(InvalidInput, match="has an engine of its own; leave out --engine"):
+        service.publish(tmp_path / "release.yaml", None, "tcp://scheduler:8786", as_json=False, quiet=True)
