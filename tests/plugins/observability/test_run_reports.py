@@ -104,10 +104,10 @@ def test_everything_tells_of_a_release_and_nothing_of_its_records(
         "dpdist_ledger_up 1.0",
     ):
         assert line in text, line
-    for line in (line for line in lines if line["event"] == "stage"):
-        total = re.search(f'dpdist_stage_seconds_sum.*stage="{line["stage"]}".* (\\S+)', text)
+    for stage in (line for line in lines if line["event"] == "stage"):
+        total = re.search(f'dpdist_stage_seconds_sum.*stage="{stage["stage"]}".* (\\S+)', text)
         assert total is not None
-        assert float(total[1]) == pytest.approx(line["seconds"], abs=1e-3)
+        assert float(total[1]) == pytest.approx(stage["seconds"], abs=1e-3)
     assert not re.search('dpdist_stage_seconds_count.*stage="(count|measure|select|extract)"', text)
 
     seen = [json.dumps(lines), text, *(body.decode(errors="replace") for _, body in receiver.heard)]
