@@ -172,7 +172,9 @@ def _load_cached_answers(context: Context, requested_columns: AnswerRequest) -> 
     if not all(store.exists(name) for name in requested_columns.names):
         return None
     answer, error, half_width = (StoredVector(store, store.open(name)) for name in requested_columns.names)
-    effect = FitEffect.of(store.open(requested_columns.cells).facts) if store.exists(requested_columns.cells) else None
+    effect = (
+        FitEffect.from_facts(store.open(requested_columns.cells).facts) if store.exists(requested_columns.cells) else None
+    )
     return Answers(answer, error, half_width, effect=effect, modelled=_bounds(store, requested_columns))
 
 

@@ -206,8 +206,7 @@ FEW_CELLS = 2**14
 
 def has_few_cells(workload: Workload) -> bool:
     """Whether one estimate of all cells is fitted, where the mechanism has one: not for tables over many cells."""
-    has_only_tables = all(block.is_table for block in workload.blocks)
-    return workload.shape[1] <= (JOINT_CELLS if has_only_tables else FEW_CELLS)
+    return workload.shape[1] <= (JOINT_CELLS if workload.has_only_tables else FEW_CELLS)
 
 
 def skips_cell_estimate(measurement: IntegerMeasurement, queries: Workload, options: PostprocessSpec) -> bool:

@@ -98,10 +98,10 @@ def memory_plan(
         fit_bytes = 8 * FIT_COPIES * (rows * cells + min(rows, cells) ** 2)
         cell_bytes = 0 if fitting is None else fitting.cell_bytes(cells)
         stages.insert(3, StageMemory("fit", fit_bytes + cell_bytes, engine.largest_worker_bytes, False))
-    elif by_tables and fitting is None:
-        stages.insert(3, StageMemory("fit", COLUMN_COPIES * 8 * workload.shape[0], own_bytes, False))
-    elif by_tables and fitting is not None:
-        if held_bytes := fitting.held_bytes(workload):
+    elif by_tables:
+        if fitting is None:
+            stages.insert(3, StageMemory("fit", COLUMN_COPIES * 8 * workload.shape[0], own_bytes, False))
+        elif held_bytes := fitting.held_bytes(workload):
             stages.insert(3, StageMemory("fit", held_bytes, engine.largest_worker_bytes, False))
         elif task_bytes := fitting.task_bytes(workload):
             stages.insert(3, StageMemory("fit", max(stage_bytes.answer, task_bytes), worker, True))

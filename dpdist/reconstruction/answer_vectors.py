@@ -85,7 +85,7 @@ class FitEffect:
     apart: bool | None = None
 
     @staticmethod
-    def of(facts: Mapping[str, Any]) -> FitEffect:
+    def from_facts(facts: Mapping[str, Any]) -> FitEffect:
         """The effect whose ``facts`` these are."""
         groups = tuple(ErrorRatio(**group) for group in facts["groups"])
         total = ErrorRatio(**facts["total"]) if "total" in facts else None

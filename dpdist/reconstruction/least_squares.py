@@ -140,8 +140,8 @@ class Estimate:
         reader = self.least_squares
         queries = reader.workload.shape[0]
         with answer_request.work.scratch() as inner:
-            inverse = None if reader.inverse is None else SharedArray.of(reader.inverse, inner)
-            values = SharedArray.of(self.values, inner)
+            inverse = None if reader.inverse is None else SharedArray.write(reader.inverse, inner)
+            values = SharedArray.write(self.values, inner)
             task = partial(_answer_queries, replace(reader, inverse=None), inverse, values, self.noise, self.biased)
             return answer_request.fill(queries, min(reader.rows_a_task(), max(1, queries)), task)
 
@@ -154,7 +154,7 @@ class SharedArray:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, values: Matrix, work: Workspace) -> SharedArray:
+    def write(cls, values: Matrix, work: Workspace) -> SharedArray:
         """The array, written to a workspace."""
         return cls(work.write(ArrayVector(values.ravel())), values.shape)
 

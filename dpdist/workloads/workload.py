@@ -91,6 +91,11 @@ class Workload:
         """Marginals, products, filters or formulas: mechanisms decide by it whether they answer the workload."""
         return classify(self.blocks, len(self.domain.shape), self.domain.sizes.long_steps)
 
+    @property
+    def has_only_tables(self) -> bool:
+        """Whether it asks for nothing but tables of whole attributes."""
+        return all(block.is_table for block in self.blocks)
+
     @cached_property
     def orbits(self) -> tuple[Matrix, ...] | None:
         """The orbit of every value of each attribute (``dpdist.workloads.orbits``); None where a query is no product over attributes."""

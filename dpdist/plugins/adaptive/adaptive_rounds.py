@@ -47,7 +47,7 @@ def reason_no_rounds(workload: Workload) -> str | None:
     shape = workload.domain.shape
     if workload.domain.dependent:
         return "it counts persons in several groups, and tables of fewer attributes do not follow from such tables"
-    if not all(block.is_table for block in workload.blocks):
+    if not workload.has_only_tables:
         return "the workload asks for more than tables of whole attributes"
     if max(len(block.asked_axes) for block in workload.blocks) < 2:
         return "it chooses among tables of two or more attributes, and none is asked for"

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.api.mechanisms import (
-    MEMORY_SHARE,
-    AnswerFitting,
-    AnswerRequest,
-    Answers,
-    ErrorRatio,
-    Estimate,
-    FitEffect,
-    Simulation,
-    Workload,
-)
+from dpdist.api.mechanisms import MEMORY_SHARE, AnswerFitting, ErrorRatio, FitEffect, Workload
 from dpdist.plugins.nonnegative_answers.cell_fitting import answers_of_cells
 from dpdist.plugins.nonnegative_answers.nonnegative_cells import RULE
 from dpdist.plugins.nonnegative_answers.table_fitting import COPIES, fit_answers, fits_in_memory, special_fit
@@ -25,6 +15,8 @@ class NonnegativeAnswers(AnswerFitting):
     """Fits cells where these are few, and else tables."""
 
     rule = RULE
+    fit_cells = staticmethod(answers_of_cells)
+    fit_answers = staticmethod(fit_answers)
 
     def cell_bytes(self, cells: int) -> int:
         """The gram of the queries, and its parts."""
@@ -36,20 +28,6 @@ class NonnegativeAnswers(AnswerFitting):
     def task_bytes(self, workload: Workload) -> int:
         special = None if fits_in_memory(workload) else special_fit(workload)
         return 0 if special is None else MEMORY_SHARE * special.line_bytes(workload)
-
-    def fit_cells(self, estimate: Estimate, answer_request: AnswerRequest, seed: int) -> Answers:
-        return answers_of_cells(estimate, answer_request, seed)
-
-    def fit_answers(
-        self,
-        workload: Workload,
-        unbiased: Answers,
-        records: float | None,
-        simulate: Simulation | None,
-        answer_request: AnswerRequest,
-        seed: int,
-    ) -> Answers:
-        return fit_answers(workload, unbiased, records, simulate, answer_request, seed)
 
     def sentence(self, effect: FitEffect | None, *, known: bool) -> str:
         return (

@@ -31,10 +31,10 @@ def answers_of_cells(estimate: Estimate, answer_request: AnswerRequest, seed: in
         stored_fit = work.find_vector(answer_request.cells) or stored_fit  # another process may have kept its own first
     unbiased = estimate.answers(AnswerRequest(f"{answer_request.folder}/unbiased", work))
     with work.scratch() as inner:
-        task = partial(_answer_queries, reader.workload, SharedArray.of(to_array(stored_fit[0]), inner), unbiased)
+        task = partial(_answer_queries, reader.workload, SharedArray.write(to_array(stored_fit[0]), inner), unbiased)
         queries = reader.workload.shape[0]
         fitted = answer_request.fill(queries, min(reader.rows_a_task(), max(1, queries)), task)
-        return replace(fitted, effect=FitEffect.of(stored_fit[1]))
+        return replace(fitted, effect=FitEffect.from_facts(stored_fit[1]))
 
 
 def closest_cells(estimate: Estimate, seed: int) -> tuple[Matrix, FitEffect]:

@@ -106,7 +106,7 @@ def fits_in_memory(workload: Workload) -> bool:
 
 def special_fit(workload: Workload) -> AnswerFit | None:
     """The fit that a plugin has for answers that are more than tables of whole attributes."""
-    return None if all(block.is_table for block in workload.blocks) else answer_fit_for(workload)
+    return None if workload.has_only_tables else answer_fit_for(workload)
 
 
 def _fit_specially(fit: PreparedFit, records: float | None, values: Matrix) -> tuple[Matrix, None]:

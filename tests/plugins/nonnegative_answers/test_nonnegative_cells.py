@@ -254,8 +254,8 @@ def test_a_release_says_what_its_fit_does(
 
 def test_an_effect_survives_being_kept() -> None:
     effect = FitEffect(2, 20, ErrorRatio("all queries", 0.5, 0.1), (ErrorRatio("a", 0.5, 0.1),))
-    assert FitEffect.of(effect.facts()) == effect
-    assert FitEffect.of(FitEffect(3, distance=0.5).facts()) == FitEffect(3, distance=0.5)
+    assert FitEffect.from_facts(effect.facts()) == effect
+    assert FitEffect.from_facts(FitEffect(3, distance=0.5).facts()) == FitEffect(3, distance=0.5)
 
 
 def test_cells_keep_public_counts_and_are_never_worse_given_them() -> None:
