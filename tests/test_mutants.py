@@ -176,7 +176,7 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     monkeypatch.setattr(runs, "_sound", lambda test: True)
     first, second = islice(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1), 2)
     ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
-    runs.whole[near[0]] = {f"{near[0]}::test_a": 0.1}
+    runs.cpu_of_tests[near[0]] = {f"{near[0]}::test_a": 0.1}
 
     def has_results() -> list[bool]:
         return [runs.earlier_result(fault) is not None for fault in (first, second)]
@@ -204,7 +204,7 @@ def test_survivors_are_planted_together(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / module).parent.mkdir(parents=True)
     (tmp_path / module).write_text("without")
     runs, ran = command.Runs(tmp_path, 40.0), list[tuple[list[str], int]]()
-    runs.showing |= {
+    runs.executing |= {
         hangs: {"a": {"a::hangs": 0.1}},
         fails: {"a": {"a::hangs": 0.1, "a::fails": 0.1}},
         passes: {"a": {"a::fails": 0.1}, "b": {"b::passes": 0.1}},
@@ -253,7 +253,7 @@ def test_a_test_that_fails_without_the_fault_has_caught_nothing(tmp_path: Path, 
 
     monkeypatch.setattr(command, "watched", watched)
     runs = command.Runs(tmp_path, 40.0)
-    runs.showing[fault] = {"a": {"a::passes": 0.1, "a::unsound": 0.2, "a::fails": 0.3}}
+    runs.executing[fault] = {"a": {"a::passes": 0.1, "a::unsound": 0.2, "a::fails": 0.3}}
     row = runs.end(fault)
     assert (row["end"], row["by"]) == ("caught", "a::fails")
     assert ran == [
@@ -332,7 +332,7 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(tmp_path: Path, mon
     assert list(runs.tests_for(fault)) == ["b::executes", "c::executes"]
     runs.cpu_seconds = 200.0
     assert list(runs.tests_for(fault)) == ["b::executes", "b::slow", "c::executes"]
-    runs.showing.clear()
+    runs.executing.clear()
     runs.cpu_seconds = 40.0
     assert list(runs.tests_for(fault)) == ["a::other", "b::other", "b::executes"]
 

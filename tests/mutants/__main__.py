@@ -113,7 +113,7 @@ class Measured:
     tests: dict[str, float]
     lines: dict[str, dict[str, list[int]]]
 
-    def showing(self, mutant: Mutant) -> dict[str, float]:
+    def executing(self, mutant: Mutant) -> dict[str, float]:
         """The tests that execute the line with the fault. What stands outside of functions shows wherever the module is used."""
         lines, found = self.lines.get(mutant.module, {}), showing(mutant.module, mutant.line)
         places = {place for line in (lines if found is None else found) for place in lines.get(line, [])}
@@ -127,7 +127,7 @@ class Runs:
         self.tree, self.cpu_seconds = tree, cpu_seconds
         self.written = int(time.time())
         self.alone = set[str]()
-        self.whole, self.showing = dict[str, dict[str, float]](), dict[Mutant, dict[str, dict[str, float]]]()
+        self.cpu_of_tests, self.executing = dict[str, dict[str, float]](), dict[Mutant, dict[str, dict[str, float]]]()
 
     def earlier_result(self, mutant: Mutant) -> dict[str, Any] | None:
         """How the tests ended with a fault in an earlier run, where nothing that decided has changed.
@@ -181,23 +181,18 @@ class Runs:
         """What is known of the tests that execute the lines of these faults."""
         for file in files_of_tests():
             measured = Measured(**json.loads(self._measured_at(file).read_text(encoding="utf-8")))
-            self.whole[file] = measured.tests
+            self.cpu_of_tests[file] = measured.tests
             for mutant in mutants:
-                if tests := measured.showing(mutant):
-                    self.showing.setdefault(mutant, {})[file] = tests
+                if tests := measured.executing(mutant):
+                    self.executing.setdefault(mutant, {})[file] = tests
 
     def end(self, mutant: Mutant) -> dict[str, Any]:
         """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test."""
-        began = spent()
-        end, by = "survived", None
-        tests = self.tests_for(mutant)
-        while tests and by is None:
+        began, tests = spent(), self.tests_for(mutant)
+        end, by = self._planted(mutant, tests)
+        while by is not None and not self._sound(by):
+            tests = {test: cpu for test, cpu in tests.items() if test != by}
             end, by = self._planted(mutant, tests)
-            if by is None:
-                break
-            if not self._sound(by):
-                tests = {test: cpu for test, cpu in tests.items() if test != by}
-                end, by = "survived", None
         return self._keep(mutant, {"end": end, "by": by, "cpu": round(spent() - began, 1)})
 
     def _keep(self, mutant: Mutant, row: dict[str, Any]) -> dict[str, Any]:
@@ -222,19 +217,22 @@ class Runs:
             tests = dict[str, float]()
             for mutant, asked in left.items():
                 for file in (file for file in some if digest(file, content(file)) not in asked):
-                    tests |= self.showing.get(mutant, {}).get(file, {})
+                    tests |= self.executing.get(mutant, {}).get(file, {})
             if not tests or time.monotonic() > until:
                 continue
             for test in self._failing_together(list(left), tests):
-                for mutant in list(left):
-                    executes = mutant not in self.showing or test in self.showing[mutant].get(test.partition("::")[0], {})
-                    end, by = self._planted(mutant, {test: tests[test]}) if executes else ("survived", None)
+                for mutant in [mutant for mutant in left if self._may_fail(test, mutant)]:
+                    end, by = self._planted(mutant, {test: tests[test]})
                     if by is not None and self._sound(by):
                         del left[mutant]
                         yield mutant, self._keep(mutant, {"end": end, "by": by, "cpu": 0.0})
             for mutant, asked in left.items():
                 asked |= {digest(file, content(file)) for file in some}
                 self._keep(mutant, {"end": "survived", "by": None, "cpu": 0.0, "together": sorted(asked)})
+
+    def _may_fail(self, test: str, mutant: Mutant) -> bool:
+        """Whether a test executes the line of a fault, or no test is known to."""
+        return mutant not in self.executing or test in self.executing[mutant].get(test.partition("::")[0], {})
 
     def _failing_together(self, mutants: list[Mutant], tests: dict[str, float]) -> Iterator[str]:
         """The tests that fail with several faults; after one in which the process is killed, the others run on."""
@@ -256,11 +254,11 @@ class Runs:
         """
         before, chosen = self._ended(mutant), dict[str, float]()
         if before is not None and before["by"]:
-            chosen[before["by"]] = self.whole.get(before["by"].partition("::")[0], {}).get(before["by"], 0.0)
+            chosen[before["by"]] = self.cpu_of_tests.get(before["by"].partition("::")[0], {}).get(before["by"], 0.0)
         if _is_documented(mutant):
             chosen[DOCUMENTATION] = 0.0
         near = nearest_tests(mutant.module)
-        files = self.showing.get(mutant) or {file: self.whole.get(file, {}) for file in near}
+        files = self.executing.get(mutant) or {file: self.cpu_of_tests.get(file, {}) for file in near}
         nearness = {file: place for place, file in enumerate(near)}
 
         def price(file: str) -> float:
@@ -283,6 +281,8 @@ class Runs:
         return KEPT / f"{digest(mutant.name, mutant.kind, mutant.edit.start, content(mutant.module))}.json"
 
     def _planted(self, mutant: Mutant, tests: dict[str, float]) -> tuple[str, str | None]:
+        if not tests:
+            return "survived", None
         with self._fault(mutant):
             ran = watched(self.tree, list(tests), expected=tests)
         if ran.code == 0:

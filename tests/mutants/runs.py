@@ -36,6 +36,7 @@ LONGEST = 60.0
 """CPU seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
 STOPPED = "this file has had its time"
 FIXTURE = "fixture "
+"""Before the name of a fixture, for what it executes in place of a test."""
 SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
 
