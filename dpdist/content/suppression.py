@@ -193,8 +193,7 @@ def suppress_small_answers(
     if not errors.size:
         raise InvalidInput("there is no answer to show: the release suppressed all of them")
     shown_rows = table.filter(pa.array(rule.is_shown(table["answer"].to_numpy(), errors)))
-    fitted = any(text.startswith("the non-negative") for text in certificate["post_processing"])
-    if not (fitted or mechanism["biased"]):
+    if not ("non_negative" in certificate or mechanism["biased"]):
         shown_rows = _conditional_intervals(shown_rows, rule, certificate)
     return SuppressionResult(shown_rows, rule, table.num_rows, rule.predict_rates([errors]))
 

@@ -100,7 +100,7 @@ class ReleasePlan(IntegerPlan):
                 *certificate.post_processing(job.outputs, effect, rounding, whole=bool(job.workload.answered_steps)),
             ],
             **({} if rounding is None else {"rounding": rounding.facts()}),
-            **({} if effect is None or not effect.is_reported else {"non_negative": effect.facts()}),
+            **({} if effect is None else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible_counts(job).facts()},
             "versions": versions(),
         }

@@ -38,7 +38,7 @@ class Answer:
     Attributes:
         question: as it was asked.
         group: the value of each attribute by which the answer is grouped.
-        value: a number, or for quantiles the value or bin of the attribute.
+        value: a number, or for quantiles the value or bin of the attribute; None for a ratio whose denominator is zero.
         standard_error: exact for counts, by the delta method for ratios and means; None for quantiles.
         low, high: the ends of a 95 % interval; None where it is unbounded.
         remark: anything else that readers of the answer should know.
@@ -46,7 +46,7 @@ class Answer:
     """
 
     question: str
-    value: float | str
+    value: float | str | None
     standard_error: float | None
     low: float | str | None
     high: float | str | None

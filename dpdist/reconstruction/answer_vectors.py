@@ -91,11 +91,6 @@ class FitEffect:
         total = ErrorRatio(**facts["total"]) if "total" in facts else None
         return FitEffect(facts["rule"], facts["draws"], total, groups, facts.get("distance"), facts.get("apart"))
 
-    @property
-    def is_reported(self) -> bool:
-        """Whether there is something that a certificate says of it."""
-        return self.total is not None or self.distance is not None
-
     def facts(self) -> dict[str, Any]:
         """As plain values."""
         facts = {name: value for name, value in asdict(self).items() if value is not None}

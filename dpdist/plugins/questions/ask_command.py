@@ -99,4 +99,4 @@ SMALL = 10
 
 
 def _number(value: float | str | None, digits: int) -> str:
-    return f"{value:,.{digits}f}" if isinstance(value, float) else str(value)
+    return "" if value is None else f"{value:,.{digits}f}" if isinstance(value, float) else str(value)

@@ -139,7 +139,7 @@ class AskedRelease:
         functions = [above, below]
         values, covariance = self.release.estimate_functions(functions).values, self.release.covariance_of(functions)
         if values[1] == 0.0:
-            return Answer(text, math.nan, None, None, None, group, "the denominator is zero")
+            return Answer(text, None, None, None, None, group, "the denominator is zero")
         ends = fieller(values, covariance, float(self.noise.half_width_95(1.0)))
         remark = "" if ends else "the denominator may be zero: no bounded interval"
         low, high = ends or (None, None)

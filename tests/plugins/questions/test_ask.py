@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -312,6 +313,11 @@ def test_the_command_prints_answers_covariances_and_notes(home: Path, monkeypatc
     assert [each["question"] for each in given["answers"]] == ["sex=f", "sex=m"]
     assert given["covariance"][0][0] == pytest.approx(given["answers"][0]["standard_error"] ** 2)
     assert given["covariance"][0][1] == pytest.approx(0.0, abs=1e-6)
+    for form in ([], ["--json"], ["--csv"]):  # a ratio that is none is not a number that JSON does not have
+        told = CliRunner().invoke(cli.app, ["ask", str(folder), "sex=f divided by sex=m minus sex=m", *form])
+        assert told.exit_code == 0, told.output
+        assert "the denominator is zero" in told.output
+        assert not re.search(r"\b(nan|None)\b", told.output, re.IGNORECASE)
 
 
 def test_levels_are_asked_for_by_their_names(home: Path) -> None:

@@ -178,7 +178,7 @@ def test_all_differences_of_laplace_sums_lie_within_the_critical_value_at_once(g
 FITTED = {
     "privacy": {"noise": "Gaussian"},
     "mechanism": {"rounded": False, "biased": False},
-    "post_processing": ["the non-negative cells"],
+    "non_negative": {"rule": 1, "draws": 0, "groups": []},
 }
 """What is looked at of a certificate, where intervals stay as they are."""
 
