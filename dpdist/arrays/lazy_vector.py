@@ -192,7 +192,7 @@ def group_constants(values: Sequence[float], group_size: int) -> LazyVector:
     """One number for every group of ``group_size`` values."""
     group_values = tuple(values)
     return LazyVector(
-        len(group_values) * group_size, (), partial(_read_groups, group_values, group_size), 8, f"{group_values!r}"
+        len(group_values) * group_size, (), partial(_read_groups, group_values, group_size), 16, f"{group_values!r}"
     )
 
 

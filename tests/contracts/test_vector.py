@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +80,33 @@ def test_every_range_is_that_of_the_whole(kind: str, tmp_path: Path) -> None:
             assert found.dtype == vector.dtype
             np.testing.assert_array_equal(found, expected[start:stop])
     np.testing.assert_array_equal(to_array(vector), expected)
+
+
+LARGE = ArrayVector(np.arange(2**14))
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        slice_vector(LARGE, 2, 3, 5000),
+        reverse_circle(LARGE),
+        group_constants((1.0, 2.5, -1.0), 2**14),
+        repeat_values(LARGE, 3, 2),
+        interleave_vectors(((LARGE, LARGE), (LARGE,)), 2**14),
+        scaled(LARGE, 0.3),
+        LazyVector(2**14, (LARGE, ArrayVector(VALUES)), twice, 40, "twice"),
+    ],
+    ids=["slice", "circle", "groups", "repeated", "interleaved", "scaled", "computed"],
+)
+def test_a_range_takes_no_more_memory_than_it_says(vector: LazyVector) -> None:
+    vector.read(0, 9)
+    tracemalloc.start()
+    try:
+        vector.read(0, vector.size)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken <= vector.bytes_each * vector.size + 2**13
 
 
 @pytest.mark.parametrize("kind", KINDS)
