@@ -84,6 +84,35 @@ def test_no_program_or_archive_of_others_is_kept() -> None:
     ] == []
 
 
+def _opens_text(call: ast.Call) -> bool:
+    """Whether a call opens a file of the operating system for text, or reads or writes it whole."""
+    match call.func:
+        case ast.Attribute(attr="read_text" | "write_text"):
+            return True
+        case ast.Attribute(value=ast.Name(id="tarfile" | "os" | "store"), attr="open"):
+            return False
+        case ast.Name(id="open") | ast.Attribute(attr="open"):
+            modes = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            return any(re.fullmatch("[rwax][+]?", mode) for mode in modes)
+    return False
+
+
+def test_every_text_is_of_a_named_encoding() -> None:
+    """That of the process is another one elsewhere."""
+    calls = [
+        (file, node)
+        for file in PRODUCT
+        for node in ast.walk(_parse(file))
+        if isinstance(node, ast.Call) and _opens_text(node)
+    ]
+    assert len(calls) > 40
+    assert [
+        f"{file.relative_to(ROOT)}:{call.lineno}"
+        for file, call in calls
+        if all(each.arg != "encoding" for each in call.keywords)
+    ] == []
+
+
 @pytest.mark.slow
 def test_values_are_never_changed_in_place() -> None:
     """Every dataclass is frozen, except the state of a loop, run or server, and what the verifier reads as it makes its one object."""

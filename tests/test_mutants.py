@@ -169,13 +169,16 @@ def test_the_nearest_tests_come_first() -> None:
 
 
 def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was caught stands while its test does; a survivor is tried again when a test near it has changed, or with more time."""
+    """What was caught stands while its test or check does; a survivor is tried again when a test near it has changed, or with more time."""
     monkeypatch.setattr(command, "KEPT", tmp_path)
     runs, near = command.Runs(tmp_path, 1.0), ["tests/privacy/test_risk_in_words.py"]
     monkeypatch.setattr(command, "nearest_tests", lambda module: near)
     monkeypatch.setattr(runs, "_sound", lambda test: True)
-    first, second = islice(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1), 2)
+    first, second, refused = islice(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1), 3)
     ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
+    monkeypatch.setattr(
+        runs, "_check_that_refuses", lambda mutant: next(iter(command.CHECKS)) if mutant == refused else None
+    )
     runs.cpu_of_tests[near[0]] = {f"{near[0]}::test_a": 0.1}
 
     def has_results() -> list[bool]:
@@ -186,6 +189,10 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
         monkeypatch.setattr(runs, "_planted", lambda mutant, tests, end=end, by=by: (end, by))
         assert runs.end(fault)["end"] == end
     assert has_results() == [True, True]
+    row = runs.end(refused)
+    assert (row["end"], row["by"]) == ("caught", "pyproject.toml::mypy")
+    assert runs.earlier_result(refused) is not None
+    assert list(runs.tests_for(refused)) == [f"{near[0]}::test_a"]  # a check is no test
     runs.cpu_seconds = 2.0
     assert has_results() == [True, False]
     runs.cpu_seconds = 1.0
@@ -342,6 +349,26 @@ def test_the_share_has_an_interval() -> None:
     assert command.interval(90, 100) == pytest.approx((0.8238, 0.9510), abs=1e-4)
     assert command.interval(0, 10) == (0.0, pytest.approx(0.3085, abs=1e-4))
     assert command.interval(10, 10)[1] == 1.0
+
+
+@pytest.mark.slow
+def test_checks_refuse_wrong_types_and_what_is_not_used(tmp_path: Path) -> None:
+    """And not how a line is written; a check that cannot run is no refusal."""
+    module, runs = "dpdist/numbers.py", command.Runs(tmp_path, 1.0)
+    (tmp_path / "pyproject.toml").write_text('[tool.mypy]\nfiles = ["dpdist"]\nstrict = true\n')
+    (tmp_path / "dpdist").mkdir()
+    for source, refusing in {
+        "def half(size: int) -> int:\n    return size // 2\n": [],
+        "def half(size: int) -> int:\n    return size / 2\n": ["pyproject.toml::mypy"],
+        "def half(size: int) -> int:\n    if not (size == 2):\n        return 1\n    return size // 2\n": [],
+        "import math\n\ndef half(size: int) -> int:\n    return size // 2\n": ["pyproject.toml::ruff"],
+        "def pairs(one: str, other: str) -> object:\n    return zip(one, other)\n": ["pyproject.toml::ruff"],
+    }.items():
+        (tmp_path / module).write_text(source)
+        assert [check for check in command.CHECKS if not runs.passes(check, module)] == refusing, source
+    (tmp_path / "pyproject.toml").write_text("[tool.mypy]\nfiles = []\n")
+    with pytest.raises(RuntimeError, match="ended with 2"):
+        runs.passes("pyproject.toml::mypy", module)
 
 
 RUN = """

@@ -166,7 +166,7 @@ def _locked(home: Path) -> Iterator[Path]:
     folder = home / FOLDER
     private_folder(folder)
     private_file(folder / "lock")
-    with (folder / "lock").open("w") as lock:
+    with (folder / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
 

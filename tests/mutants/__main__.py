@@ -3,8 +3,9 @@
 First every file of tests runs once without a fault, to learn what its tests cost and which lines each of them executes; this is kept while
 the file is the same. A fault is then given to the tests that execute its line: those of the nearest files first, and of each file the
 cheapest, until one fails or their CPU time is used up. Faults that survive this are planted together, once all were tried, and all tests
-run that execute a line of one of them; what fails is asked about each of these alone. What was tried is kept under build/mutants and is not
-tried again while the module and the tests are the same: a run takes a slice of time, and the next one, or one beside it, goes on.
+run that execute a line of one of them; what fails is asked about each of these alone. Before that, the types and the linter are asked,
+which every change has to pass. What was tried is kept under build/mutants and is not tried again while the module and the tests are the
+same: a run takes a slice of time, and the next one, or one beside it, goes on.
 tests/mutants/README.md lists the survivors that change nothing that users could see, and why.
 """
 
@@ -16,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +39,11 @@ DOCUMENTED, DOCUMENTATION = (
     "tests/test_docs.py::test_generated_pages_are_current",
 )
 """Packages whose declarations pages of the documentation are written from, and the test that compares them."""
+CHECKS = {
+    "pyproject.toml::mypy": ("mypy",),
+    "pyproject.toml::ruff": ("ruff", "check", "--quiet", "--no-cache", "--select", "F,B"),
+}
+"""What every change has to pass beside the tests: types, unused names and what is almost always a mistake; not how it is written."""
 SLOWEST = 300.0
 """CPU seconds that a test may take alone and without a fault."""
 WANTED = 0.92
@@ -193,7 +200,30 @@ class Runs:
         while by is not None and not self._sound(by):
             tests = {test: cpu for test, cpu in tests.items() if test != by}
             end, by = self._planted(mutant, tests)
+        if by is None and (check := self._check_that_refuses(mutant)) is not None:
+            end, by = "caught", check
         return self._keep(mutant, {"end": end, "by": by, "cpu": round(spent() - began, 1)})
+
+    def _check_that_refuses(self, mutant: Mutant) -> str | None:
+        """Which of the checks refuses a fault that the tests have missed, if one does."""
+        with self._fault(mutant):
+            return next((name for name in CHECKS if not self.passes(name, mutant.module)), None)
+
+    def passes(self, check: str, module: str) -> bool:
+        """Whether a check refuses nothing of a module as it stands in the copy of the tree.
+
+        Raises: RuntimeError where the check cannot run.
+        """
+        program, *options = CHECKS[check]
+        done = subprocess.run(
+            [sys.executable, "-m", program, *options, *([module] if options else [])],
+            cwd=self.tree,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode > 1:
+            raise RuntimeError(f"{program} ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}")
+        return done.returncode == 0
 
     def _keep(self, mutant: Mutant, row: dict[str, Any]) -> dict[str, Any]:
         """Write down how the tests ended with a fault."""
@@ -253,7 +283,7 @@ class Runs:
         file; where none does, as with what runs in other processes, those of the nearest files.
         """
         before, chosen = self._ended(mutant), dict[str, float]()
-        if before is not None and before["by"]:
+        if before is not None and before["by"] and before["by"] not in CHECKS:
             chosen[before["by"]] = self.cpu_of_tests.get(before["by"].partition("::")[0], {}).get(before["by"], 0.0)
         if _is_documented(mutant):
             chosen[DOCUMENTATION] = 0.0
@@ -377,6 +407,9 @@ def main() -> int:
         tree = Path(folder).resolve()
         copied(tree)
         runs = Runs(tree, given.cpu)
+        for check in CHECKS:
+            if not runs.passes(check, "dpdist"):
+                raise SystemExit(f"{check} refuses the program as it is: mend it")
         runs.measure()
         runs.read_measurements(sample)
         for number, mutant in enumerate(sample, start=1):

@@ -127,7 +127,7 @@ def _locked(target: Path) -> Iterator[Path]:
     """A new lock file beside the target that this process holds."""
     while True:
         path = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.lock")
-        with path.open("w") as file:
+        with path.open("wb") as file:
             with suppress(OSError):  # a file system without locks: no other process can take it either, so none sweeps
                 fcntl.flock(file, fcntl.LOCK_EX)
             if path.exists():  # a sweep between the two lines above took it away
@@ -146,7 +146,7 @@ def _sweep(target: Path) -> None:
 
 def _sweep_unheld(lock: Path) -> None:
     """Remove a draft and its lock if nobody holds the lock."""
-    with suppress(OSError), lock.open("r+") as file:
+    with suppress(OSError), lock.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft = lock.with_suffix(".draft")
         for path in (draft, unfinished_folder(draft), draft.with_name(f"{draft.name}.old")):
