@@ -20,6 +20,7 @@ from dpdist.plugin_registry import missing_plugin, missing_plugin_text, plugin_o
 from dpdist.publish import release_folder
 from dpdist.query.linear_functions import FunctionBatch, LinearFunction, functionals
 from dpdist.reconstruction.measured_space import FunctionalEstimates, Functionals, NotMeasured
+from dpdist.statistics.ratio_intervals import without_rounding_errors
 from dpdist.statistics.statistic import Estimated
 from dpdist.statistics.statistic_registry import statistic_for
 from dpdist.statistics.value_powers import bin_summands, range_of
@@ -156,6 +157,7 @@ class PublishedRelease:
             values = space.estimate(scaled).values if expected is None else expected(replace(groups, functions=flat))
         except NotMeasured as lack:
             raise self._not_measured_error(lack) from None
+        values = without_rounding_errors(values, covariance)
         blocks = [slice(start, start + len(factors)) for start in range(0, len(flat), len(factors))]
         return [
             statistic.compute(name, values[block], covariance[block, block], width, ranges)

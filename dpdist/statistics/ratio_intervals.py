@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from dpdist.operators import Matrix
+
+ROUNDING_SHARE = 1e-9
+"""Estimates below this share of their standard errors are zero but for rounding."""
+
+
+def without_rounding_errors(values: Matrix, covariance: Matrix) -> Matrix:
+    """Estimates, of which those that rounding alone moved from zero are zero: on which side decides at which end of its range a ratio lies.
+
+    Args:
+        covariance: (values, values).
+    """
+    return np.where(np.abs(values) <= ROUNDING_SHARE * np.sqrt(np.diagonal(covariance)), 0.0, values)
 
 
 def fieller(values: Matrix, covariance: Matrix, width: float) -> tuple[float, float] | None:
