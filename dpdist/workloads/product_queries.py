@@ -58,8 +58,6 @@ def _factor(attribute: Attribute, queries: AttributeQueries) -> tuple[Operator, 
         return ordered, tuple(ordered.row_names(0, ordered.shape[0], attribute.labels))
     alone = Domain((attribute,))
     workload = predicates(alone, queries)
-    if any(block.axes != (0,) for block in workload.blocks):
-        raise InvalidInput(f"the expressions of {attribute.name!r} in a product must be over {attribute.name!r}")
     rows = np.concatenate([block.factors[0].dense() for block in workload.blocks]).astype(np.int64)
     return Dense(rows), tuple(queries)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import os
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -16,6 +17,7 @@ from dpdist.errors import BudgetExceeded, LedgerError, StoreError
 from dpdist.privacy.ledger import checkpoints
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.storage.documents import Documents
+from tests.privacy.test_budget_ledger import charge
 from tests.support import small_release
 
 
@@ -66,6 +68,36 @@ def test_a_ledger_rolled_back_with_its_store_is_not_charged(home: Path, tmp_path
     shutil.move(tmp_path / "newest", home)
     with pytest.raises(BudgetExceeded):
         small_release.run(third, home)
+
+
+def test_of_two_copies_that_write_the_same_row_one_is_refused(
+    home: Path, tmp_path: Path, heads_location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both compare their rows first and find nothing: the head of the row itself tells, before anything is drawn."""
+    with open_ledger(home) as ledger:
+        ledger.reserve(charge("r1"))
+    shutil.copytree(home, tmp_path / "copy")
+    with open_ledger(home) as ledger, open_ledger(tmp_path / "copy") as other:
+        compare = ledger._checkpoints.check
+
+        def compare_before_the_other_writes() -> None:
+            compare()
+            other.reserve(charge("r3"))
+
+        monkeypatch.setattr(ledger._checkpoints, "check", compare_before_the_other_writes)
+        with pytest.raises(LedgerError, match=f"another row .*{re.escape(heads_location)}"):
+            ledger.reserve(charge("r2"))
+
+
+def test_a_head_that_was_removed_is_missed(home: Path, heads_location: str) -> None:
+    with open_ledger(home) as ledger:
+        for release in ("r1", "r2"):
+            ledger.reserve(charge(release))
+        noted = Documents(heads_location)
+        assert checkpoints.compare(ledger.checkpoints) == len(noted.names("heads")) - 1
+        noted.storage.remove("heads/000000000002.json")
+        with pytest.raises(LedgerError, match="lacks the head of row 2 and has later ones: somebody removed it there"):
+            checkpoints.compare(ledger.checkpoints)
 
 
 def test_heads_in_a_bucket_are_locked(home: Path, tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,28 @@ CHANGES = {
     "5,000 signs": ("workload:\n", f"workload:\n- predicates: ['age < {'-' * 5000}3']\n", "nested more than 100 levels deep"),
     "a list compared": ("workload:\n", "workload:\n- predicates: ['age < [{[1]: 2}]']\n", "must be compared with a value"),
     "many ways": ("- 1\n", "- 999999999999\n", "are not possible among 3"),
+    "an unknown language": ("release: small-1", "language: xx\nrelease: small-1", "pages are written in en, de, es or fr"),
+    "two places for other values": ("to: 11", "to: 11\n    other: older\n    outside: drop", "'other' and 'outside' both say"),
+    "a column of no attribute": (
+        "path: records.parquet", "path: records.parquet\n  columns: {height: h}", "'records.columns' names 'height', which is not"
+    ),
+    "listed ranges over two, by a third": (
+        "  work:\n    categories:\n    - a\n    - b\n    - c\nworkload:\n",
+        "  work: {from: 0, to: 3}\nworkload:\n- ranges: {of: [age, work], list: [[[0, 3], [0, 2]]], by: [sex]}\n",
+        "listed ranges over several attributes have no 'by'",
+    ),
+    "a certain failure": ("categories:\n    - f\n    - m\n", "categories: private\n    selection: {share: 0.1, delta: 1}\n", "'delta'"),
+    "no failure": ("categories:\n    - f\n    - m\n", "categories: private\n    selection: {share: 0.1, delta: 0}\n", "'delta'"),
+    "all of the budget for the rest": (
+        "workload:\n", "thresholded: {of: {url: {text: 8}}, share: 0.1, at_least: 100, rest: {by: [url], share: 1}}\nworkload:\n",
+        "rest: 'share' lies between 0 and 1",
+    ),
+    "records without a person, and no persons": (
+        "path: records.parquet", "path: records.parquet\n  person: {missing: each, most_records: 1}", "name the 'column'"
+    ),
+    "groups of no persons": (
+        "path: records.parquet", "path: records.parquet\n  person: {most_groups: 2, most_records: 1}", "name the 'column'"
+    ),
 }  # fmt: skip
 
 

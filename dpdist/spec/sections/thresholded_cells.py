@@ -164,8 +164,6 @@ class ThresholdedSpec(ShareSpec):
             unknown = [name for name in self.rest.by if name not in self.of]
             if unknown or len(set(self.rest.by)) < len(self.rest.by):
                 raise ValueError("'rest: by' names columns of 'of', each once")
-            if not 0 < self.rest.share < 1:
-                raise ValueError("the share of 'rest' is between 0 and 1")
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,188 @@
+"""Arguments that no function takes: each is refused in one line that says what is wrong, before anything is computed."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist.arrays.convolution import limb_width
+from dpdist.content.suppression import suppress_small_answers
+from dpdist.domain import Attribute, Domain
+from dpdist.domain.attributes import Level
+from dpdist.domain.domain import Layout
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, KeyUnavailable
+from dpdist.extracts.column_projection import convert_for_use
+from dpdist.mechanisms.mechanism_registry import mechanism_of
+from dpdist.operators import Dense, Groups, Identity, Kronecker, Padded, Prefix, Scaled, TallMatrix, Toeplitz
+from dpdist.operators.out_of_core import as_row_source
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, RecordsInSteps
+from dpdist.privacy.selection.thresholded_histogram import thresholded_histogram, unpublished_totals
+from dpdist.reconstruction.measured_space import MOST_PRODUCTS, Functionals
+from dpdist.session.attribute_types import declare_attribute
+from dpdist.sources.record_sources import write_stream
+from dpdist.spec import load
+from dpdist.stability import Distance
+from dpdist.strategies import identity
+from dpdist.strategies.lower_bounds import dual_bound
+from dpdist.strategies.strategy import matrix_mechanism_cost
+from dpdist.strategies.symmetric_optimum import symmetric
+from dpdist.workloads import all_ranges, dnf, explicit, predicates, prefix, products, union
+from dpdist.workloads.block import Block
+from dpdist.workloads.product_queries import listed_marginals
+from dpdist.workloads.random_workloads import discrete
+from dpdist.workloads.range_workloads import ranges_of
+from dpdist.workloads.workload import Workload
+from flows.periods import check_period_length
+
+AGE, SEX = Attribute("age", edges=(0, 1, 2, 3)), Attribute("sex", categories=("f", "m"))
+PEOPLE = Domain((AGE, SEX))
+MOVED = Distance(1, replaced=False)
+WIDE = Domain.of_shape((2,) * 70)
+CASES: dict[str, tuple[Callable[[], Any], str]] = {
+    "columns that look the same": (
+        lambda: Domain((Attribute("e\u0301", categories=("a",)), Attribute("\u00e9", categories=("a",)))),
+        "look the same",
+    ),
+    "groups that look the same": (lambda: Level("kind", ("e\u0301", "\u00e9"), (0, 1)), "look the same"),
+    "no counted table": (
+        lambda: Layout((3, 2), ((0,), (1,))).table(np.zeros(5, dtype=np.int64), (0, 1)),
+        "no counted table",
+    ),
+    "an infinite factor": (lambda: Scaled(np.inf, Prefix(3)), "finite factor"),
+    "no padding": (lambda: Padded(Prefix(3), 0), "positive whole number"),
+    "half a cell of padding": (lambda: Padded(Prefix(3), 0.5), "positive whole number"),  # type: ignore[arg-type]
+    "texts in a matrix": (lambda: Dense(np.array([["a"]])), "matrix of numbers"),
+    "objects in a matrix": (lambda: Dense(np.array([[None]])), "matrix of numbers"),
+    "a product of nothing": (lambda: Kronecker([]), "at least one factor"),
+    "names for one factor of two": (
+        lambda: Kronecker([Prefix(2), Prefix(2)]).row_names(0, 1, ["a", "b"]),
+        "need 2 lists of cell names, found 1",
+    ),
+    "a text as rows": (lambda: as_row_source("rows"), "found str"),
+    "an array of one dimension as rows": (lambda: as_row_source(np.ones(3)), r"of shape \(3,\)"),
+    "no rows": (lambda: TallMatrix(as_row_source(np.ones((0, 3)))), "at least one row"),
+    "a group beyond the last": (lambda: Groups(np.array([0, 2]), 2), "from 0 to 1, found 2"),
+    "no group": (lambda: Groups(np.array([-1]), 0), "numbered from 0"),
+    "no step": (lambda: Toeplitz(0, np.ones(1)), "positive whole number"),
+    "half a step": (lambda: Toeplitz(1.5, np.ones(1)), "positive whole number"),  # type: ignore[arg-type]
+    "no attribute": (lambda: Block("b", (), (), ()), "over no attribute"),
+    "an endless weight": (lambda: Block("b", (0,), (Identity(3),), (), np.inf), "positive and finite"),
+    "no query": (lambda: Workload(PEOPLE, ()), "at least one query"),
+    "no expression": (lambda: predicates(PEOPLE, []), "at least one expression"),
+    "one name for two queries": (lambda: predicates(PEOPLE, ["age < 1", "age < 2"], names=["a", "a"]), "distinct names"),
+    "a formula of too many attributes": (lambda: dnf(WIDE, [[f"x{k}"] for k in range(70)]), "takes up to"),
+    "an attribute twice": (lambda: listed_marginals(PEOPLE, [("age", "age")]), "twice"),
+    "an expression over another attribute": (lambda: products(PEOPLE, {"age": ["sex == 'f'"]}), "'sex' does not exist"),
+    "more than certain": (lambda: discrete(2, 2, probability=1.5), r"lies in \[0, 1\]"),
+    "less than impossible": (lambda: discrete(2, 2, probability=-0.5), r"lies in \[0, 1\]"),
+    "ranges of another attribute": (
+        lambda: ranges_of(PEOPLE, ("age",), intervals={"sex": [(0, 1)]}),
+        r"\['sex'\] belong to none",
+    ),
+    "a union of nothing": (union, "found none"),
+    "a union of numbers": (lambda: union(3), "found int"),  # type: ignore[arg-type]
+    "one weight for two": (lambda: union(prefix(3), prefix(3), weights=(1.0,)), "2 workloads need 2 weights, found 1"),
+    "a gap of everything": (lambda: symmetric(all_ranges(4), tolerance=1.0), "relative gap"),
+    "a gap of nothing": (lambda: symmetric(all_ranges(4), tolerance=0.0), "relative gap"),
+    "a strategy over other cells": (lambda: matrix_mechanism_cost(np.eye(3), np.eye(4)), "over 3 cells .* over 4 cells"),
+    "no dual weight": (lambda: dual_bound(explicit(np.eye(3)), np.zeros(3)), "not all zero"),
+    "a dual weight below zero": (lambda: dual_bound(explicit(np.eye(3)), np.array([1.0, -1.0, 1.0])), "non-negative"),
+    "a dual weight too few": (lambda: dual_bound(explicit(np.eye(3)), np.ones(2)), r"shape \(2,\)"),
+    "a dual weight without end": (lambda: dual_bound(explicit(np.eye(3)), np.array([1.0, np.inf, 1.0])), "non-negative"),
+    "no record of a person": (
+        lambda: identity(3, prefix(3)).measurement(prefix(3), neighbours="add-remove", most_records=0),
+        "at least one record",
+    ),
+    "no mechanism of this name": (lambda: mechanism_of("magic"), "'magic' is unknown; allowed are"),
+    "limbs of less than a bit": (lambda: limb_width(3, 2**50, lambda width: (1e20, 1e20)), "below one bit"),
+    "nobody protected": (lambda: ProtectedRecords("add-remove", 0), "most_records=0"),
+    "an unknown relation": (lambda: ProtectedRecords("edit", 1), "found 'edit'"),  # type: ignore[arg-type]
+    "no step of a person": (
+        lambda: RecordsInSteps("add-remove", 1, participations=0),
+        "participations is 1 or more, found 0",
+    ),
+    "steps that overlap": (
+        lambda: RecordsInSteps("add-remove", 1, participations=2, separation=0),
+        "separation is 1 or more, found 0",
+    ),
+    "an unknown type of persons": (lambda: ProtectedPersons("add-remove", 1, "id", type="date"), "found 'date'"),
+    "all without a person as one": (lambda: ProtectedPersons("add-remove", 1, "id", missing="one"), "found 'one'"),
+    "a budget that buys no histogram": (
+        lambda: thresholded_histogram(GAUSSIAN, Loss.gaussian(Fraction(1, 10**40)), MOVED, 10, Fraction(5)),
+        "raise its 'share'",
+    ),
+    "a histogram of no cell": (
+        lambda: thresholded_histogram(GAUSSIAN, Loss.gaussian(Fraction(1)), MOVED, 0, Fraction(5)),
+        "up to 2\\^62 cells",
+    ),
+    "a histogram of too many cells": (
+        lambda: thresholded_histogram(GAUSSIAN, Loss.gaussian(Fraction(1)), MOVED, 2**62 + 1, Fraction(5)),
+        "up to 2\\^62 cells",
+    ),
+    "a budget that buys no totals": (
+        lambda: unpublished_totals(GAUSSIAN, Loss.gaussian(Fraction(1, 10**40)), MOVED, 2),
+        "raise the 'share' of 'rest'",
+    ),
+    "products beyond number": (
+        lambda: Functionals(np.broadcast_to(1.0, MOST_PRODUCTS + 1), np.zeros(1), {}, 1),
+        "ask for fewer groups",
+    ),
+    "a type that is none": (lambda: declare_attribute("age", 3), "found int"),
+    "levels outside of a spec": (
+        lambda: declare_attribute("age", replace(SEX, levels=(Level("all", ("a",), (0, 0)),))),
+        "declares in its own words",
+    ),
+    "every answer suppressed": (
+        lambda: suppress_small_answers(
+            pa.table({"answer": np.zeros(0), "standard_error": np.zeros(0)}),
+            below=1,
+            certificate={
+                "privacy": {"noise": "Gaussian"},
+                "mechanism": {"rounded": False, "biased": False},
+            },
+        ),
+        "suppressed all of them",
+    ),
+    "a period of a year": (lambda: check_period_length("year"), "a day, week or month long, found 'year'"),
+    "records without columns": (lambda: write_stream(pa.table({}), Path("unwritten.parquet")), "no column"),
+}
+OTHERS: dict[str, tuple[Callable[[], Any], type[DpdistError], str]] = {
+    "a short key": (lambda: Secret(b"short"), KeyUnavailable, "found 5; make one with 'dpdist keys init'"),
+    "a spec that is a date": (
+        lambda: load(datetime.date(2026, 1, 1)),  # type: ignore[arg-type]
+        InvalidSpec,
+        "a dictionary or a ReleaseSpec, found date",
+    ),
+    "names that are numbers": (
+        lambda: convert_for_use(pa.chunked_array([pa.array([{"a": 1}])]), "age", "number"),
+        InvalidSpec,
+        "the column 'age' of the records is counted as number and",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_invalid_input_is_refused_in_one_line(case: str) -> None:
+    call, match = CASES[case]
+    with pytest.raises(InvalidInput, match=match) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_refusals_are_one_line_too(case: str) -> None:
+    call, kind, match = OTHERS[case]
+    with pytest.raises(kind, match=match) as refused:
+        call()
+    assert "\n" not in str(refused.value)
