@@ -94,7 +94,8 @@ def plan(
     ):
         planned = plan(context, job)
         takes = stage_memory(planned, context.engine)
-        refused = [str(refusal) for refusal in find_refusals(context, planned.as_charged(context))]
+        charged_plan = planned.as_charged(context)
+        refused = [str(refusal) for refusal in find_refusals(context, charged_plan)]
         remaining_releases = more_releases(context.ledger, planned.job, planned.options)
         tradeoffs = None if assumptions is None else assumptions.compare_bounds(context)
     compared_names = {strategy.name for strategy in planned.compared}
@@ -106,7 +107,7 @@ def plan(
         if job.workload.mechanism == "auto"
         else {}
     )
-    certificate, errors = planned.certificate(), _errors(planned, assumptions, records)
+    certificate, errors = charged_plan.certificate(), _errors(charged_plan, assumptions, records)
     least_budget = None if half_width is None else _least_budget(spec, period, half_width)
     if as_json:
         document = {
@@ -118,7 +119,7 @@ def plan(
             "refusals": refused,
             "bounds": None if tradeoffs is None else tradeoffs.facts or None,
             "not_compared": not_compared,
-            "noise_multiplier": planned.noise_multiplier,
+            "noise_multiplier": charged_plan.noise_multiplier,
         }
         console.print_json(
             json.dumps({**certificate, **{name: fact for name, fact in document.items() if fact is not None}})
@@ -143,7 +144,7 @@ def plan(
     plan_output.print_preprocessing(planned, certificate)
     for warning in planned.warnings:
         console.print_line(Text.assemble(("warning:", "bold yellow"), f" {warning}"))
-    _print_charge(context, planned)
+    _print_charge(context, charged_plan)
     _exit_if_refused(refused)
 
 

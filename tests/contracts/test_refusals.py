@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an infinite factor": (lambda: Scaled(np.inf, Prefix(3)), "finite factor"),
     "no padding": (lambda: Padded(Prefix(3), 0), "positive whole number"),
-    "half a cell of padding": (lambda: Padded(Prefix(3), 0.5), "positive whole number"),  # type: ignore[arg-type]
+    "half a cell of padding": (lambda: Padded(Prefix(3), 0.5), "positive whole number"),
     "texts in a matrix": (lambda: Dense(np.array([["a"]])), "matrix of numbers"),
     "objects in a matrix": (lambda: Dense(np.array([[None]])), "matrix of numbers"),
     "a product of nothing": (lambda: Kronecker([]), "at least one factor"),
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "a group beyond the last": (lambda: Groups(np.array([0, 2]), 2), "from 0 to 1, found 2"),
     "no group": (lambda: Groups(np.array([-1]), 0), "numbered from 0"),
     "no step": (lambda: Toeplitz(0, np.ones(1)), "positive whole number"),
-    "half a step": (lambda: Toeplitz(1.5, np.ones(1)), "positive whole number"),  # type: ignore[arg-type]
+    "half a step": (lambda: Toeplitz(1.5, np.ones(1)), "positive whole number"),
     "no attribute": (lambda: Block("b", (), (), ()), "over no attribute"),
     "an endless weight": (lambda: Block("b", (0,), (Identity(3),), (), np.inf), "positive and finite"),
     "no query": (lambda: Workload(PEOPLE, ()), "at least one query"),
@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         r"\['sex'\] belong to none",
     ),
     "a union of nothing": (union, "found none"),
-    "a union of numbers": (lambda: union(3), "found int"),  # type: ignore[arg-type]
+    "a union of numbers": (lambda: union(3), "found int"),
     "one weight for two": (lambda: union(prefix(3), prefix(3), weights=(1.0,)), "2 workloads need 2 weights, found 1"),
     "a gap of everything": (lambda: symmetric(all_ranges(4), tolerance=1.0), "relative gap"),
     "a gap of nothing": (lambda: symmetric(all_ranges(4), tolerance=0.0), "relative gap"),
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "no mechanism of this name": (lambda: mechanism_of("magic"), "'magic' is unknown; allowed are"),
     "limbs of less than a bit": (lambda: limb_width(3, 2**50, lambda width: (1e20, 1e20)), "below one bit"),
     "nobody protected": (lambda: ProtectedRecords("add-remove", 0), "most_records=0"),
-    "an unknown relation": (lambda: ProtectedRecords("edit", 1), "found 'edit'"),  # type: ignore[arg-type]
+    "an unknown relation": (lambda: ProtectedRecords("edit", 1), "found 'edit'"),
     "no step of a person": (
         lambda: RecordsInSteps("add-remove", 1, participations=0),
         "participations is 1 or more, found 0",
@@ -160,7 +160,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
 OTHERS: dict[str, tuple[Callable[[], Any], type[DpdistError], str]] = {
     "a short key": (lambda: Secret(b"short"), KeyUnavailable, "found 5; make one with 'dpdist keys init'"),
     "a spec that is a date": (
-        lambda: load(datetime.date(2026, 1, 1)),  # type: ignore[arg-type]
+        lambda: load(datetime.date(2026, 1, 1)),
         InvalidSpec,
         "a dictionary or a ReleaseSpec, found date",
     ),

@@ -239,20 +239,6 @@ def _groups_without_card(content: ReleaseContent, words: ChartWords) -> set[int]
     return cardless_groups
 
 
-def all_figures(content: ReleaseContent, digits: int) -> Iterator[Figure]:
-    """The charts of a page, in its order."""
-    content = replace(content, workload=with_place_names(content.workload, content.boundaries))
-    words = replace(ChartWords.of(content.certificate), boundaries=content.boundaries)
-    cardless_groups = _groups_without_card(content, words)
-    for block_index, (block_start, block) in enumerate(content.workload.block_starts()):
-        yield from (
-            figure
-            for _, figure in _describe_block(
-                content, words, block_index, block_start, block, digits, is_drawn=block_index not in cardless_groups
-            )[2]
-        )
-
-
 def _draw_single_answers(
     content: ReleaseContent, words: ChartWords, sections: list[dict[str, Any]], listed_groups: list[ListedGroup]
 ) -> None:

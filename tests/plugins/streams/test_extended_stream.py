@@ -18,11 +18,13 @@ import pytest
 import scipy
 import sqlalchemy as sa
 import yaml
+from typer.testing import CliRunner
 
 from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, LedgerError
 from dpdist.measurement.filter_measurement import FilterMeasurement, SeriesMeasurement, round_up_decimal
 from dpdist.measurement.integer_measurement import IntegerMeasurement
+from dpdist.pipeline.release_run import Release
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
 from dpdist.plugins.streams.triangular_measurement import TriangularMeasurement, triangular_measurement
@@ -35,6 +37,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
+from flows.commands import cli, console_output
 from tests.support import small_release
 from tests.support.small_release import run
 from tests.support.standardised_errors import assert_errors_fit
@@ -84,6 +87,19 @@ def rows_of(grid: IntegerMeasurement) -> np.ndarray:
     return scipy.linalg.toeplitz(listed, np.zeros_like(listed))
 
 
+def run_as_planned(path: Path, home: Path) -> Release:
+    """A run that charges what its plan says is due, or nothing where nothing is."""
+    with open_ledger(home) as ledger:
+        context = Context(home, Store(home / "store"), inline(), ignore_progress)
+        due = plan(context, load(path)).as_charged(context).due_loss(ledger)
+        done = run(path, home)
+        receipt = ledger.receipt(done.plan.job.release)
+    assert receipt is not None
+    assert done.charged == (due is not None)
+    assert receipt.loss == (Loss() if due is None else due)
+    return done
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "mechanism", ["auto", *(pytest.param(n, marks=pytest.mark.slow) for n in ("square-root", "triangular", "banded"))]
@@ -91,11 +107,11 @@ def rows_of(grid: IntegerMeasurement) -> np.ndarray:
 def test_an_extension_keeps_what_was_released_and_charges_the_rest(mechanism: str, home: Path) -> None:
     """Three horizons: old answers stay, errors are as told, the ledger holds no less than the whole mechanism reveals."""
     given = {"mechanism": mechanism}
-    first = run(spec(home, 0, 5, 7, **given), home)
-    second = run(spec(home, 1, 11, 11, (7,), **given), home)
-    third = run(spec(home, 2, 12, 19, (7, 11), **given), home)
+    first = run_as_planned(spec(home, 0, 5, 7, **given), home)
+    second = run_as_planned(spec(home, 1, 11, 11, (7,), **given), home)
+    third = run_as_planned(spec(home, 2, 12, 19, (7, 11), **given), home)
     assert [each.charged for each in (first, second, third)] == [True, True, True]
-    assert not run(spec(home, 3, 14, 19, (7, 11), **given), home).charged
+    assert not run_as_planned(spec(home, 3, 14, 19, (7, 11), **given), home).charged
     grids = [each.plan.measurement for each in (first, second, third)]
     taps, values = [], []
     for each, grid in zip((first, second, third), grids, strict=True):
@@ -135,6 +151,29 @@ def test_an_extension_keeps_what_was_released_and_charges_the_rest(mechanism: st
     again = run(spec(home, 1, 11, 11, (7,), **given), home)
     assert not again.charged
     assert again.plan.loss == second.plan.loss
+
+
+def test_plan_says_what_an_extension_is_charged_and_what_it_guarantees(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of the mechanism and the noise that the stream was begun with, not of those that would be chosen for the longer series alone."""
+    monkeypatch.setattr(console_output.console, "_width", 400)
+    run(spec(home, 0, 5, 7), home)
+    longer, after = spec(home, 1, 9, 11, (7,)), spec(home, 2, 11, 11, (7,))
+
+    def planned_by_command(path: Path, *options: str) -> str:
+        done = CliRunner().invoke(cli.app, ["plan", str(path), "--engine", "inline", *options])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    told, facts = planned_by_command(longer), json.loads(planned_by_command(longer, "--json"))
+    done = run(longer, home)
+    with open_ledger(home) as ledger:
+        receipt = ledger.receipt("part-1")
+    assert receipt is not None
+    assert f"the release would charge rho={float(receipt.loss.rho):.6g} " in told
+    certificate = release_folder.load_release(done.folder)[1]
+    assert facts["privacy"] == certificate["privacy"]
+    assert facts["mechanism"]["rmse"] == certificate["mechanism"]["rmse"]
+    assert "its stream was paid for before" in planned_by_command(after)
 
 
 def test_one_measurement_over_all_parts_hides_every_neighbour(tmp_path: Path) -> None:
