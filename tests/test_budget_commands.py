@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import DpdistError
-from dpdist.privacy.accounting import Cap
+from dpdist.privacy.accounting import Cap, zcdp_epsilon
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.size_limits import SIZES
 from flows.commands import budget_commands
@@ -53,6 +53,32 @@ def test_a_narrow_terminal_cuts_nothing_off(charged: Path, command: Run, monkeyp
     code, printed = command()
     assert code == 0
     assert "…" not in printed
+
+
+@pytest.mark.parametrize(
+    ("budget", "cap", "basic"),
+    [({"epsilon": 0.1}, {"epsilon": 1}, True), ({"epsilon": 0.1, "delta": 1e-9}, {"epsilon": 1, "delta": 1e-6}, False)],
+)
+def test_what_was_spent_is_explained_in_every_composition(
+    budget: dict[str, float], cap: dict[str, float], basic: bool, home: Path, command: Run
+) -> None:
+    for name in ("one", "two"):
+        ledger = {"dataset": "small", "cap": cap}
+        small_release.reserved(small_release.write(home.parent / name, release=name, budget=budget, ledger=ledger), home)
+    with open_ledger(home) as book:
+        (found,) = book.budgets("small")
+    code, explained = command("explain")
+    assert code == 0
+    delta = cap.get("delta", 1e-9)
+    assert ("together, basic composition: epsilon=0.2 (pure)" in explained) == basic
+    assert f"together, best proven composition: epsilon={found.spent.epsilon(delta):.6g}, delta={delta:g}" in explained
+    assert f"rho={float(found.spent.zcdp):.6g} zCDP: epsilon={zcdp_epsilon(float(found.spent.zcdp), delta):.6g}" in explained
+    assert ("privacy loss distributions: epsilon=" in explained) or "dp_accounting" in explained
+    code, listed = command()
+    spent = "epsilon=0.2" if basic else f"epsilon={found.spent.epsilon(delta):.6g} (rho={float(found.spent.rho):.6g})"
+    assert (code, spent in listed) == (0, True), listed
+    code, refused = command("explain", "three")
+    assert (code, "the ledger knows no release 'three'; 'dpdist ledger' lists them" in refused) == (1, True)
 
 
 def test_a_cap_is_changed_with_a_reason(charged: Path, command: Run) -> None:
