@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -20,10 +20,10 @@ from dpdist.pipeline.preflight import run
 from dpdist.pipeline.release_run import Release
 from dpdist.planner.error_prediction import predict_all_errors
 from dpdist.planner.release_kinds import ReleasePlan
-from dpdist.planner.release_plan import plan
+from dpdist.planner.release_plan import plan, plan_as_charged
 from dpdist.process import yaml_text
 from dpdist.process.remaining_time import COUNTED, with_time_left
-from dpdist.runtime.context import PUBLIC_STAGES, Progress, ignore_progress, open_context
+from dpdist.runtime.context import PUBLIC_STAGES, Context, Progress, ignore_progress, open_context
 from dpdist.session.declarations import Budget, Persons
 from dpdist.session.predicted_errors import PredictedErrors
 from dpdist.sources.frames import Frame, check_frame, is_frame
@@ -72,7 +72,7 @@ class PlannedRelease:
     @cached_property
     def plan(self) -> ReleasePlan:
         """Strategy, noise and predicted errors. Raises: InvalidInput, OutOfMemory."""
-        return _plan_job(self.job)
+        return _plan_job(self.job, plan_as_charged)
 
     @cached_property
     def errors(self) -> PredictedErrors:
@@ -178,9 +178,9 @@ class PlannedRelease:
         return self.plan._repr_html_() + self.errors._repr_html_()
 
 
-def _plan_job(job: Job) -> ReleasePlan:
+def _plan_job(job: Job, planning: Callable[[Context, Job], ReleasePlan] = plan) -> ReleasePlan:
     with open_context(preflight.choose_planning_engine(job, None)) as context:
-        return plan(context, job)
+        return planning(context, job)
 
 
 def _records_section(records: RecordSource | None) -> dict[str, Any]:

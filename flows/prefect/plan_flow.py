@@ -33,7 +33,7 @@ def plan(
     def plan_release() -> ReleasePlan:
         job = spec.load(spec_path, period=period)
         with running(engine_address, home) as context:
-            return as_task("plan", lambda: planning.plan(context, job), release=job.release)
+            return as_task("plan", lambda: planning.plan_as_charged(context, job), release=job.release)
 
     planned = publicly(plan_release, *HARMLESS)
     certificate = planned.certificate()

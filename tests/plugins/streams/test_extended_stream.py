@@ -34,6 +34,7 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.privacy.ledger.charges import price_of_extension
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
+from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
@@ -165,14 +166,15 @@ def test_plan_says_what_an_extension_is_charged_and_what_it_guarantees(home: Pat
         return done.output
 
     told, facts = planned_by_command(longer), json.loads(planned_by_command(longer, "--json"))
+    in_python = PlannedRelease.read(longer).plan.certificate()
     done = run(longer, home)
     with open_ledger(home) as ledger:
         receipt = ledger.receipt("part-1")
     assert receipt is not None
     assert f"the release would charge rho={float(receipt.loss.rho):.6g} " in told
     certificate = release_folder.load_release(done.folder)[1]
-    assert facts["privacy"] == certificate["privacy"]
-    assert facts["mechanism"]["rmse"] == certificate["mechanism"]["rmse"]
+    assert facts["privacy"] == in_python["privacy"] == certificate["privacy"]
+    assert facts["mechanism"]["rmse"] == in_python["mechanism"]["rmse"] == certificate["mechanism"]["rmse"]
     assert "its stream was paid for before" in planned_by_command(after)
 
 
