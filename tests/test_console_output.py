@@ -13,7 +13,10 @@ import pytest
 from rich.console import Console
 
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms.mechanism import AUTO_LIMITS
+from dpdist.planner.error_prediction import PredictedError
 from dpdist.planner.memory_estimate import StageMemory
+from dpdist.workloads import prefix
 from flows.commands import console_output, key_commands, plan_output
 from flows.prefect.release_flow import _raise_without_server
 from tests import HANGS
@@ -101,3 +104,51 @@ def test_what_nobody_reads_any_more_ends_without_a_word(tmp_path: Path) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"reached": True, "worst_error_over_target": 0.5, "least_rho": 0.25}, "every target is reached: .* is 0.5 times"),
+        ({"reached": False, "worst_error_over_target": 1.5, "least_rho": 0.25}, "targets are missed: .* is 1.5 times"),
+    ],
+)
+def test_targets_are_reached_or_missed(facts: dict[str, Any], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    console_output.print_targets({})
+    assert capsys.readouterr().out == ""
+    console_output.print_targets({"targets": facts})
+    assert re.search(f"{sentence}.* reaches all targets is rho=0.25", " ".join(capsys.readouterr().out.split()))
+
+
+def test_every_list_that_ends_early_says_how_many_are_left(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"group": "g", "query": "q", "mean": "1", "value": "1", "standard_error": "", "low_95": "0", "high_95": "2"}
+    quantile = {"of": "age", "group": {}, "at": 0.5, "value": 3.0, "low_95": 2.0, "high_95": 4.0}
+    facts = {"rows": [quantile] * 7, "by": [], "columns": {"age": {"from": 0, "to": 9}}}
+    groups = [PredictedError(f"group {number}", "people", 3, 2.0, 1.0, None) for number in range(console_output.GROUPS + 4)]
+    lists = {
+        "means": lambda limit: console_output.print_statistics({"means": [row] * 7}, {}, limit),
+        "variances": lambda limit: console_output.print_statistics({"variances": [row] * 7}, {}, limit),
+        "quantiles": lambda limit: console_output.print_statistics({}, {"quantiles": facts}, limit),
+    }
+    for name, print_list in lists.items():
+        for limit, left in ((3, 4), (6, 1), (7, 0), (9, 0), (0, 0)):
+            print_list(limit)
+            told = capsys.readouterr().out
+            assert told.count("\n") == 1 + (limit or 7) - max(0, limit - 7) + bool(left)
+            assert (f"... {left} more {name} (--limit 0 prints all)" in told) == bool(left)
+    for shown, left in ((groups, 4), (groups[: console_output.GROUPS], 0)):
+        plan_output.print_predicted(shown, None)
+        assert ("... 4 more groups" in capsys.readouterr().out) == bool(left)
+
+
+@pytest.mark.parametrize(
+    ("gap", "gain"), [(None, "by how much is not known"), (0.25, "at most 20 % of the squared error"), (0.0, "")]
+)
+def test_a_longer_search_is_named_with_what_it_may_gain(
+    gap: float | None, gain: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left_out = {"coa": f"takes 900 s, beyond {AUTO_LIMITS.whose}", "wavelet": "needs one attribute"}
+    plan_output.print_longer_search(prefix(64), left_out, gap)
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith(f"a longer search may find less noise, {gain}" if gain else "")
+    assert ("'mechanism: coa'" in told, "wavelet" in told) == (bool(gain), False)
