@@ -353,7 +353,9 @@ def _claim(result: Path) -> bool:
         with claim.open("x", encoding="utf-8") as file:
             file.write(str(os.getpid()))
     except FileExistsError:
-        return Path(f"/proc/{claim.read_text(encoding='utf-8') or 'self'}").exists()
+        if Path(f"/proc/{claim.read_text(encoding='utf-8') or 'self'}").exists():
+            return True
+        claim.write_text(str(os.getpid()), encoding="utf-8")
     return False
 
 
