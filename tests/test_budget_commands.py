@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from fractions import Fraction
@@ -199,3 +200,29 @@ def test_an_abort_says_what_it_gave_back(home: Path, command: Run) -> None:
     assert (code, "is committed: only a reserved release" in printed) == (1, True)
     with pytest.raises(DpdistError):
         small_release.run(small_release.write(home.parent / "data", budget={"rho": 0.2}), home)
+
+
+READING = {"explain", "verify", "export", "roles"}
+"""Commands that print what is asked for and change nothing."""
+
+
+def test_every_command_that_changes_the_ledger_says_what_it_did(home: Path, command: Run) -> None:
+    path = small_release.write(home.parent / "data")
+    new = small_release.write(home.parent / "new", ledger={"dataset": "new", "cap": {"rho": 2}})
+    small_release.reserved(small_release.write(home.parent / "other", release="other-1"), home)
+    changes = [
+        (("abort", "other-1"), "other-1: aborted, its charge is given back"),
+        (("new-store",), "the store .* belongs to this ledger now"),
+        (("declare", str(new)), "new: cap rho=2 declared"),
+        (("declare", str(path)), "small: cap rho=0.25 was declared before"),
+        (("cap", "small", "--rho", "9", "--why", "x"), "small: cap rho=9, protects records: .*"),
+        (("approvers", "small", "--needed", "0", "--why", "x"), "small: releases need 0 approvals of 0 approvers"),
+        (("migrate",), r"the ledger is of this version: \d+ rows, head \w+"),
+    ]
+    for arguments, said in changes:
+        code, printed = command(*arguments)
+        assert code == 0, printed
+        assert re.fullmatch(said, printed)
+    assert {arguments[0] for arguments, _ in changes} | READING == {
+        each.name for each in budget_commands.app.registered_commands
+    }

@@ -102,6 +102,22 @@ def test_one_name_is_one_thing_in_all_faces() -> None:
             assert objects.setdefault(name, getattr(face, name)) is getattr(face, name), f"{name} of {module}"
 
 
+COMPUTED = [
+    path
+    for path in sorted((ROOT / "dpdist").rglob("*.py"))
+    if any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in ast.parse(path.read_text()).body)
+]
+"""Modules that find names when they are asked for, such as the strategies that plugins add."""
+
+
+@pytest.mark.parametrize("path", COMPUTED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_that_find_names_have_those_that_they_list_and_no_others(path: Path) -> None:
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        module.no_such_name  # noqa: B018  asking for it is the test
+    assert all(getattr(module, name) is not None for name in (dir(module) if "__dir__" in vars(module) else ()))
+
+
 def _imported(path: Path) -> set[str]:
     """Modules of dpdist and of its application that a file imports."""
     nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]

@@ -117,7 +117,7 @@ from dpdist.strategies.filter_strategies import (
 )
 from dpdist.strategies.lower_bounds import laplace_bound, singular_value_bound
 from dpdist.strategies.optimal import coa
-from dpdist.strategies.p_identity_design import CELLS_A_QUERY, fit_p_identity
+from dpdist.strategies.p_identity_design import fit_p_identity, learnt_queries
 from dpdist.strategies.representations import (
     WORST_ANSWERS,
     WORST_WORK,

@@ -31,6 +31,11 @@ COST_AGREEMENT = 1e-6
 """How closely two ways to compute a cost have to agree, relative to it."""
 
 
+def learnt_queries(cells: int) -> int:
+    """How many queries are learnt for so many cells."""
+    return max(1, cells // CELLS_A_QUERY)
+
+
 def p_identity(
     workload: Workload | Gram,
     *,
@@ -57,7 +62,7 @@ def p_identity(
     """
     gram = gram_of(workload)
     cells = gram.shape[0]
-    rows = max(1, cells // CELLS_A_QUERY) if queries is None else queries
+    rows = learnt_queries(cells) if queries is None else queries
     if rows < 1 or restarts < 1:
         raise InvalidInput(f"a p-Identity strategy has at least one learnt query and one start, found {rows} and {restarts}")
     state = np.random.default_rng(seed)

@@ -84,17 +84,35 @@ LACKS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def with_installed(lack: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a worker is to lack, with a folder in which another version is installed where it says so."""
+    if "installed" not in lack:
+        return lack
+    (folder / "dpdist-0.0.9.dist-info").mkdir()
+    (folder / "dpdist-0.0.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: dpdist\nVersion: 0.0.9\n")
+    return {"installed": str(folder)}
+
+
+@pytest.mark.parametrize(("lack", "line"), LACKS, ids=["store", "version", "package"])
+def test_what_each_worker_lacks_is_named(s3: str, workers: Workers, tmp_path: Path, lack: dict[str, Any], line: str) -> None:
+    """Of the worker that lacks it alone; other versions also where no store is needed."""
+    workers.become(**with_installed(lack, tmp_path))
+    there = workers.client.scheduler_info(n_workers=-1)["workers"]
+    admission = worker_checks.Admission(workers.client)
+    assert [*admission.lacking(there)] == ([workers.lame] if "installed" in lack else [])
+    admission = worker_checks.Admission(workers.client)
+    admission.require(Store(f"{s3}/named"), ())
+    ((lame, text),) = admission.lacking(there).items()
+    assert lame == workers.lame
+    assert re.fullmatch(f"{line}.*", text)
+
+
 @pytest.mark.parametrize(("lack", "line"), slow_after_first(1, LACKS), ids=["store", "version", "package"])
 def test_a_worker_that_lacks_something_is_left_alone(
     s3: str, workers: Workers, tmp_path: Path, lack: dict[str, Any], line: str
 ) -> None:
     """It is named once, the other one does all tasks; where both lack it, the run refuses at once, in one line."""
-    if "installed" in lack:
-        lack = {"installed": str(tmp_path)}
-        (tmp_path / "dpdist-0.0.9.dist-info").mkdir()
-        (tmp_path / "dpdist-0.0.9.dist-info" / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: dpdist\nVersion: 0.0.9\n"
-        )
+    lack = with_installed(lack, tmp_path)
     workers.become(**lack)
     with engine.open_engine(workers.cluster.scheduler_address) as started:
         workers.use(started, Store(f"{s3}/lacks"))

@@ -206,6 +206,8 @@ def test_a_data_set_keeps_the_noise_that_it_began_with(home: Path) -> None:
         done = _released(home, f"small-{number}", ledger=ledger)
         assert done.certificate["privacy"]["noise"] == "Laplace"
     assert done.certificate["noise_choice"]["why"] == "the data set began with Laplace noise, and keeps it"
+    gaussian = next(row for row in done.certificate["noises"] if row["noise"] == "Gaussian")
+    assert {gaussian[key] for key in ERRORS} == {None}  # not planned for, and no certificate of Laplace noise bounds it
     other = {**announced, "dataset": "other", "shared_records": True}
     assert _released(home, "other-0", ledger=other, noise="gaussian").certificate["privacy"]["noise"] == "Gaussian"
     assert _released(home, "other-1", ledger=other).certificate["privacy"]["noise"] == "Gaussian"

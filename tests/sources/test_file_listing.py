@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
@@ -22,7 +23,9 @@ from dpdist.errors import DpdistError, InvalidSpec, NoRecords, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.sources import file_listing
-from dpdist.sources.record_sources import source_of
+from dpdist.sources.formats.format_registry import FORMATS
+from dpdist.sources.formats.record_format import TypedFormat
+from dpdist.sources.record_sources import check_columns, source_of
 from dpdist.spec import check_many_periods, load
 from dpdist.storage.array_store import Store
 from tests.support import small_release
@@ -142,6 +145,21 @@ def test_a_file_that_cannot_be_read_is_one_line_that_quotes_nothing(tmp_path: Pa
         assert refused.value.__cause__ is None
         assert refused.value.__suppress_context__ or refused.value.__context__ is None
         assert not list((tmp_path / "scratch").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    "typed", [each for each in FORMATS if isinstance(each, TypedFormat)], ids=lambda each: each.endings[0]
+)
+def test_files_whose_columns_have_names_are_not_told_to_have_a_header(tmp_path: Path, typed: TypedFormat) -> None:
+    """Neither where the plan looks at the first file nor where records are read; nor is a name taken for a spreadsheet's first line."""
+    write = pyarrow.parquet.write_table if typed.endings[0] == ".parquet" else pyarrow.feather.write_feather
+    named = [tmp_path / f"{name}{typed.endings[0]}" for name in ("first", "later")]
+    for path, names in zip(named, (["age", "sex"], ["sep=;", "sex"]), strict=True):
+        write(TABLE.select([0, 1]).rename_columns(names), path)
+    with pytest.raises(InvalidSpec, match=r"has no column 'age'; [^,]* is meant \(the names"):
+        check_columns(source_of(named[1], columns={}), DOMAIN)
+    with pytest.raises(InvalidSpec, match=r"file 2 of .* has no column 'age'; [^,]* is meant \(the names"):
+        counted(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("before", [15 * 2**20, 16 * 2**20])

@@ -12,7 +12,7 @@ from dpdist.operators import Matrix
 from dpdist.strategies import coa, dual_bound
 from dpdist.strategies.dense import chain as chains
 from dpdist.strategies.dense import coa_fixed_point, trace_problem
-from dpdist.strategies.dense.block_diagonal import block_diagonalise, decompose_scaled
+from dpdist.strategies.dense.block_diagonal import block_diagonalise, mean_square
 from dpdist.strategies.dense.chain import Chain, chain_of
 from dpdist.strategies.dense.coa_fixed_point import nearly_diagonal_start, newton_step
 from dpdist.strategies.strategy import Step
@@ -126,6 +126,42 @@ def full(n: int) -> Matrix:
     return rows.T @ rows + np.diag(state.uniform(0.0, n, n))
 
 
+WHOLE: dict[str, Matrix] = {
+    "one part": full(11),
+    "two parts of even size": full(10) + full(10)[::-1, ::-1],
+    "two parts of odd size": full(11) + full(11)[::-1, ::-1],
+    "chain": prefix(12).gram(),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_is_computed_of_parts_is_that_of_the_whole_gram(name: str) -> None:
+    """Of X(v) = D^-1/2 (D^1/2 V D^1/2)^1/2 D^-1/2: diagonal, cost at unit diagonal, rows; and means over all cells."""
+    gram = WHOLE[name]
+    split = block_diagonalise(gram, chain_of(gram))
+    assert (len(split.blocks), split.chain is not None) == (2 if "two" in name else 1, name == "chain")
+    weight = np.random.default_rng(7).uniform(0.5, 2.0, split.multiplicity.size)
+    cells = coa_fixed_point._unfold(weight, split, gram.shape[0])
+    rooted = root(np.sqrt(cells)[:, None] * gram * np.sqrt(cells))
+    dense = rooted / np.sqrt(np.outer(cells, cells))
+    unit = dense / np.sqrt(np.outer(np.diag(dense), np.diag(dense)))
+    spectra, proven = coa_fixed_point._spectra(split, weight, singular=False)
+    assert proven == pytest.approx(np.trace(rooted), rel=1e-9)
+    ratio = coa_fixed_point._diagonal(split, spectra, weight)
+    diagonal = coa_fixed_point._unfold(ratio, split, gram.shape[0])
+    np.testing.assert_allclose(diagonal, np.diag(dense), rtol=1e-9)
+    cost = coa_fixed_point._unit_diagonal_cost(split, spectra, weight, ratio)
+    assert cost == pytest.approx(np.trace(np.linalg.solve(unit, gram)), rel=1e-8)
+    rows = split.root(spectra, weight, 1.0 / np.sqrt(ratio))
+    np.testing.assert_allclose(rows.T @ rows, unit, atol=1e-9)
+    assert mean_square(split, weight, ratio) == pytest.approx((cells * diagonal**2).sum() / cells.sum())
+    balanced, scaled = coa_fixed_point._balance(split, np.log(weight), spectra)
+    total = np.exp(coa_fixed_point._unfold(balanced, split, gram.shape[0])).sum()
+    assert total == pytest.approx(sum(roots.sum() for roots, _ in scaled))
+    again, _ = coa_fixed_point._spectra(split, np.exp(balanced), singular=False)
+    assert total == pytest.approx(sum(roots.sum() for roots, _ in again))
+
+
 @pytest.mark.parametrize("reversal", [False, True])
 def test_a_newton_step_solves_the_linear_system(reversal: bool) -> None:
     """Of log diag X(v) = 0, whose derivative is taken by differences."""
@@ -135,21 +171,17 @@ def test_a_newton_step_solves_the_linear_system(reversal: bool) -> None:
     assert split.reversal is reversal
     point = np.random.default_rng(6).uniform(-0.5, 0.5, split.multiplicity.size)
 
-    def diagonal_and_spectra(log_weight: Matrix) -> tuple[Matrix, list[tuple[Matrix, Matrix]]]:
-        weight, diagonal, spectra = np.exp(log_weight), np.zeros(log_weight.size), []
-        for part in split.blocks:
-            values, vectors = decompose_scaled(part.gram, np.sqrt(weight[part.cells]))
-            diagonal[part.cells] += np.einsum("ia,ia,a->i", vectors, vectors, np.sqrt(values))
-            spectra.append((np.sqrt(values), vectors))
-        return diagonal, spectra
-
     def residual(log_weight: Matrix) -> Matrix:
-        return np.log(diagonal_and_spectra(log_weight)[0] / (np.exp(log_weight) * split.multiplicity))
+        weight = np.exp(log_weight)
+        spectra, _ = coa_fixed_point._spectra(split, weight, singular=False)
+        return np.log(coa_fixed_point._diagonal(split, spectra, weight))
 
-    point += 2.0 * np.log(diagonal_and_spectra(point)[0].sum() / (split.multiplicity @ np.exp(point)))
+    point, spectra = coa_fixed_point._balance(
+        split, point, coa_fixed_point._spectra(split, np.exp(point), singular=False)[0]
+    )
     steps = 1e-5 * np.eye(point.size)
     jacobian = np.array([(residual(point + step) - residual(point - step)) / 2e-5 for step in steps]).T
-    diagonal, spectra = diagonal_and_spectra(point)
+    diagonal = np.exp(residual(point) + point) * split.multiplicity
     move, products = newton_step(split, spectra, diagonal, residual(point), 1e-5)
     np.testing.assert_allclose(jacobian @ move, -residual(point), atol=1e-4 * np.abs(residual(point)).max())
     assert 0 < products <= coa_fixed_point.INNER_STEPS

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdist.errors import Cancelled, InvalidInput, NotPositiveDefinite
-from dpdist.operators import Haar
+from dpdist.operators import Haar, Matrix
 from dpdist.spec import load
 from dpdist.strategies import coa, dual_bound, effort, gaussian, identity, matrix_mechanism_cost, singular_value_bound
 from dpdist.strategies.dense import coa_barrier
-from dpdist.strategies.dense.coa_barrier import evaluate, hessian_product
+from dpdist.strategies.dense.coa_barrier import damp_step, evaluate, hessian_product
 from dpdist.strategies.dense.trace_problem import Summand, problem_of
 from dpdist.strategies.optimal import hessian_product as primal_hessian_product
 from dpdist.strategies.optimal import newton_direction, objective_and_gradient
@@ -56,6 +57,29 @@ def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: p
             assert solved.stop == "converged"
             products[barrier] += solved.products
     assert products["held"] < 0.9 * products["falling"]
+
+
+@pytest.mark.parametrize(("hessian_cells", "rises"), [(coa_barrier.HESSIAN_CELLS, False), (0, True)], ids=["few", "many"])
+def test_the_barrier_of_few_cells_only_falls(hessian_cells: int, rises: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of many is raised where a step brought no progress, and only there."""
+    barriers: list[tuple[float, float]] = []
+
+    def recorded(dual: Matrix, move: Matrix, barrier: float, *, largest_step: float, floor: float) -> tuple[Matrix, float]:
+        weight, following = damp_step(dual, move, barrier, largest_step=largest_step, floor=floor)
+        barriers.append((barrier, following))
+        return weight, following
+
+    monkeypatch.setattr(coa_barrier, "HESSIAN_CELLS", hessian_cells)
+    monkeypatch.setattr(coa_barrier, "damp_step", recorded)
+    solved = coa(sums_with_many_optima(3, 4)).solve
+    assert solved is not None
+    assert solved.stop == "converged"
+    gaps = [step.gap for step in solved.history]
+    raised = [
+        number for number, ((_, following), (barrier, _)) in enumerate(pairwise(barriers), start=1) if barrier > following
+    ]
+    assert bool(raised) == rises
+    assert all(gaps[number] >= 0.9 * min(gaps[:number]) for number in raised)
 
 
 def sums_with_many_optima(last_a: int, last_b: int) -> Workload:

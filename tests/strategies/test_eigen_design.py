@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -79,6 +81,23 @@ def test_program_1_against_a_general_solver() -> None:
     )
     assert found.cost == pytest.approx(slow.fun, rel=1e-6)
     assert found.lower_bound <= slow.fun * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_the_products_of_a_solve_are_those_that_it_takes(power: Literal[1, 2], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in single precision are halves; that of the step after which it ends is not counted."""
+    taken: list[float] = []
+
+    def counted(matrix: Matrix, vector: Matrix) -> Matrix:
+        taken.append({np.dtype(np.float64): 1.0, np.dtype(np.float32): 0.5}[matrix.dtype])
+        return matrix @ vector
+
+    state = np.random.default_rng(0)
+    queries, costs = np.linalg.qr(state.standard_normal((6, 6)))[0], state.uniform(0.1, 5.0, 6)
+    monkeypatch.setattr(linear_algebra, "times", counted)
+    found = program_1(np.ascontiguousarray(queries.T**2), costs, power=power)
+    assert found.stop == "converged"
+    assert found.products == sum(taken) - 1
 
 
 @settings(max_examples=25, deadline=None)

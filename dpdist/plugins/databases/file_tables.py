@@ -70,7 +70,7 @@ class Files:
     types: Mapping[str, ColumnType]
     uses: Mapping[str, Use]
     grammar: Grammar
-    tallies: list[UnreadRecords] = field(repr=False, compare=False)
+    tallies: list[UnreadRecords] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class FileTable:
     source: Source
     types: Mapping[str, ColumnType]
     uses: Mapping[str, Use]
-    failed: list[Exception] = field(repr=False, compare=False)
-    tally: UnreadRecords = field(repr=False, compare=False)
+    failed: list[Exception] = field(repr=False)
+    tally: UnreadRecords = field(repr=False)
 
     @property
     def schema(self) -> pa.Schema:

@@ -11,7 +11,6 @@ import scipy
 from dpdist.api import InvalidInput
 from dpdist.api.mechanisms import (
     BRANCHINGS,
-    CELLS_A_QUERY,
     UNIT_VARIANCE,
     Matrix,
     Solve,
@@ -22,6 +21,7 @@ from dpdist.api.mechanisms import (
     Workload,
     check_workload,
     fit_p_identity,
+    learnt_queries,
 )
 from dpdist.api.pages import Operator
 from dpdist.plugins.laplace_designs.laplace_products import ProductsStrategy, stack_terms
@@ -166,7 +166,7 @@ class _Factor:
             return candidates[1]
         if size <= LEARNT_VALUES:
             state = np.random.default_rng(seed)
-            shape = (max(1, size // CELLS_A_QUERY), size)
+            shape = (learnt_queries(size), size)
             starts = [] if self.theta is None else [self.theta]
             if is_initial or not starts:
                 starts += [state.uniform(0.0, 1.0, shape) for _ in range(PRODUCT_RESTARTS)]

@@ -16,7 +16,6 @@ import numpy as np
 
 from dpdist.api import InvalidInput
 from dpdist.api.mechanisms import (
-    CELLS_A_QUERY,
     EPSILON,
     Dense,
     DenseStrategy,
@@ -33,6 +32,7 @@ from dpdist.api.mechanisms import (
     gram_in_place,
     gram_of,
     ignore_step,
+    learnt_queries,
     linear_algebra,
     singular_value_bound,
 )
@@ -82,7 +82,7 @@ def low_rank(
     cells = int(gram.shape[0])
     learnable = norm == "l1" and start is None
     learnt_strategy = fit_p_identity(
-        linear_algebra.on_host(gram), [state.uniform(0.0, 1.0, (max(1, cells // CELLS_A_QUERY), cells))] if learnable else []
+        linear_algebra.on_host(gram), [state.uniform(0.0, 1.0, (learnt_queries(cells), cells))] if learnable else []
     )
     size = linear_algebra.norm(factor)
     best: tuple[float, Matrix, Stop, tuple[Step, ...]] | None = None

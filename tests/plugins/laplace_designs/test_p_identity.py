@@ -57,17 +57,20 @@ def test_it_is_never_above_the_identity_nor_below_the_bound(workload: Workload) 
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
 
 
-def test_it_goes_on_from_a_checkpoint_and_refuses_nonsense() -> None:
-    workload = prefix(32)
+@pytest.mark.parametrize(("cells", "learnt"), [(15, 1), (31, 1), (32, 2)])
+def test_it_goes_on_from_a_checkpoint_and_refuses_nonsense(cells: int, learnt: int) -> None:
+    """One query is learnt for every sixteen cells, and one for fewer."""
+    workload = prefix(cells)
     seen: list[Step] = []
     whole = p_identity(workload, on_step=seen.append)
     assert seen[-1].checkpoint is not None
+    assert seen[-1].checkpoint.shape == (learnt, cells)
     again = p_identity(workload, start=seen[-1].checkpoint)
     assert again.workload_cost == pytest.approx(whole.workload_cost, rel=1e-5)
     with pytest.raises(InvalidInput, match="at least one learnt query"):
         p_identity(workload, queries=0)
     with pytest.raises(InvalidInput, match="start"):
-        p_identity(workload, start=np.ones((1, 32)))
+        p_identity(workload, start=np.ones((learnt + 1, cells)))
 
 
 def test_a_total_alone_has_no_cost_that_rounding_made() -> None:

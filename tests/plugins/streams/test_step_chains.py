@@ -20,7 +20,7 @@ from dpdist.plugins.streams.participation_optimum import (
     steps_bound,
 )
 from dpdist.stability import Distance
-from dpdist.strategies.chain_search import _initial_chain, slopes
+from dpdist.strategies.chain_search import _initial_chain, _refine_chain, slopes
 from dpdist.strategies.contribution_dual import persons_bound, root_of, squared_length
 from dpdist.strategies.dual_certificates import SINGLE_STEP_WEIGHT, MarkovChain, PersonsBound
 from dpdist.workloads import Workload, filtered
@@ -212,6 +212,23 @@ def test_a_chain_in_longer_steps_keeps_its_persons_apart() -> None:
         assert chain.start_probabilities.sum() == pytest.approx(1.0)
         assert moves.sum(axis=1).max() <= 1 + 1e-12
         assert np.tril(moves, case[2] - 1).max() == 0
+
+
+def steps_of_persons(chain: MarkovChain) -> float:
+    """How many steps a person has on average."""
+    return float((chain.start_probabilities @ np.linalg.inv(np.eye(chain.steps) - chain.transitions())).sum())
+
+
+@pytest.mark.parametrize("case", [(12, 4, 2), (9, 4, 2), (5, 1, 5), (16, 8, 1), (8, 8, 1), (12, 3, 3)])
+def test_a_chain_in_shorter_steps_has_as_many_of_them(case: tuple[int, int, int]) -> None:
+    """In steps of half the length: who must keep 2 s of them apart has at most as many as who keeps s whole ones, 2 s - 1 at least."""
+    chain = _initial_chain(*case)
+    near, far = (_refine_chain(chain, 2 * case[0], separation) for separation in (2 * case[2] - 1, 2 * case[2]))
+    assert steps_of_persons(far) <= steps_of_persons(chain) * (1 + 1e-12)
+    assert steps_of_persons(chain) <= steps_of_persons(near) * (1 + 1e-12)
+    for refined in (near, far):
+        assert refined.start_probabilities.sum() == pytest.approx(1.0)
+        assert refined.transitions().sum(axis=1).max() <= 1 + 1e-12
 
 
 @pytest.mark.slow

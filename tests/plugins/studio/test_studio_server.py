@@ -164,17 +164,42 @@ def test_assumed_answers_add_up() -> None:
     assert assumed_answers(own, own.blocks[0], 1000, "falling").values == pytest.approx([1000, 1000 * 0.8 / 1.8])
 
 
-def test_what_a_question_costs_the_others(home: Path, desk: StudioSession) -> None:
-    found = desk.costs({"content": DRAFT})["costs"]
+def without(draft: dict[str, Any], question: int, *keys: str) -> dict[str, Any]:
+    """A draft from which a question is deleted, and keys that nothing needs then."""
+    rest = [entry for index, entry in enumerate(draft["workload"]) if index != question]
+    return {key: each for key, each in draft.items() if key not in keys} | {"workload": rest}
+
+
+LOSSY = {**DRAFT, "left_out": {"share": 0.05}}
+OF_PERSONS = {
+    **without(LOSSY, 1, "sums"),
+    "records": {"path": "x.csv", "person": {"column": "who", "most_records": 2}},
+    "workload": [{"marginals": {"ways": [1]}}, {"marginals": {"ways": [2]}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("draft", "question", "unneeded"),
+    [
+        (DRAFT, 0, ()),
+        (DRAFT, 1, ("sums",)),
+        (LOSSY, 0, ()),
+        (LOSSY, 1, ("sums", "left_out")),  # goes with the only column of amounts
+        (OF_PERSONS, 0, ()),
+        (OF_PERSONS, 1, ()),
+    ],
+)
+def test_what_a_question_costs_the_others(
+    home: Path, desk: StudioSession, draft: dict[str, Any], question: int, unneeded: tuple[str, ...]
+) -> None:
+    """As whoever deletes it sees: what the spec allows of the rest stays as it is."""
+    rest = without(draft, question, *unneeded)
+    whole = PlannedRelease(draft).errors
+    ratios = [whole.half_width_of(each.group) / each.half_width for each in PlannedRelease(rest).errors.groups]
+    found = desk.costs({"content": draft})["costs"]
     assert [each["question"] for each in found] == [0, 1]
-    without = {key: each for key, each in DRAFT.items() if key != "sums"} | {"workload": DRAFT["workload"][:1]}
-    alone = PlannedRelease(without).errors
-    whole = PlannedRelease(DRAFT).errors
-    ratios = [whole.half_width_of(each.group) / each.half_width for each in alone.groups]
-    assert found[1]["narrower"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
-    told = desk.costs({"content": {**DRAFT, "left_out": {"share": 0.05}}})["costs"]  # goes with the only column of amounts
-    assert told[1]["narrower"] == pytest.approx(found[1]["narrower"] * 0.95**-0.5, rel=1e-3)
-    assert desk.costs({"content": without}) == {"costs": []}
+    assert found[question]["narrower"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
+    assert desk.costs({"content": rest}) == {"costs": []}
 
 
 def test_bounds_are_compared_on_assumed_records(home: Path, desk: StudioSession) -> None:
