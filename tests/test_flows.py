@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import json
 import signal
 import subprocess
+from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +19,7 @@ import yaml
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
+from flows.prefect import artifacts
 from tests.support import forked_programs, small_release, time_zone_records
 
 PERIODS = """
@@ -225,3 +230,23 @@ def test_a_server_that_does_not_answer_is_named_before_a_release_begins(home: Pa
     done = forked_programs.finished(UNANSWERED, home, folder=home.parent, PREFECT_API_URL=address)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("the Prefect server http://127.0.0.1:1/api does not answer")
+
+
+def test_all_that_a_run_shows_in_the_server_has_a_key_and_says_what_it_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Mapping[str, Any]] = []
+    for name in ("create_link_artifact", "create_markdown_artifact", "create_table_artifact"):
+        signature = inspect.signature(getattr(artifacts, name))
+        recorder = partial(
+            lambda signature, *content, **facts: shown.append(signature.bind(*content, **facts).arguments), signature
+        )
+        monkeypatch.setattr(artifacts, name, recorder)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    release = small_release.run(small_release.write(home.parent / "data"), home)
+    with open_ledger(home) as ledger:
+        artifacts.artifacts(release, ledger)
+    assert [facts["key"] for facts in shown] == ["small-1-answers", "small-1-errors-and-budget", "small-1-page"]
+    assert all(facts["description"] for facts in shown)
+    (table, *_) = shown
+    assert table["description"].startswith(f"the first {len(table['table'])} of ")

@@ -6,18 +6,30 @@ import ast
 import importlib
 import importlib.metadata
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from dpdist import plugin_registry
 from dpdist.errors import InvalidInput
-from dpdist.plugin_registry import OFFERED, Plugin, installed_plugins
+from dpdist.mechanisms.mechanism import Mechanism
+from dpdist.planner.answer_rounding import AnswerRounding
+from dpdist.planner.release_joining import ReleaseJoining
+from dpdist.plugin_registry import OFFERED, Plugin, installed_plugins, load_object
+from dpdist.publish.output_file import Output
+from dpdist.query.published_release import QuestionReader
+from dpdist.reconstruction.answer_fitting import AnswerFitting
+from dpdist.spec.sections.plugin_sections import PluginSection
+from dpdist.spec.sections.sources import Location
+from dpdist.spec.warehouse_target import TargetKind
+from tests.support.complete_tree import needs_every_plugin, plugin_object
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = sorted(path.parent.name for path in (ROOT / "dpdist" / "plugins").glob("*/__init__.py"))
@@ -87,6 +99,30 @@ def test_a_plugin_imports_the_face_of_the_core_alone(plugin: str) -> None:
     for path in sorted((ROOT / "dpdist" / "plugins" / plugin).rglob("*.py")):
         for module in _imported(path):
             assert any(f"{module}.".startswith(f"{face}.") for face in allowed), f"{path.name} imports {module}"
+
+
+EXTENDED = (
+    *(AnswerFitting, AnswerRounding, Location, Mechanism, Output, PluginSection, QuestionReader, ReleaseJoining, TargetKind),
+    plugin_object("dpdist.plugins.nonnegative_answers.answer_fit:AnswerFit"),
+)
+"""Classes of which plugins have objects or kinds of their own."""
+
+
+@needs_every_plugin
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_whatever_extends_the_core_is_registered(plugin: str) -> None:
+    """A class that no field of its plugin leads to would be in nobody's way, and of no use."""
+    (registration,) = (each for each in installed_plugins() if each.name == plugin)
+    values = [getattr(registration, field.name) for field in fields(registration)]
+    names = [name for value in values for name in (value.values() if isinstance(value, Mapping) else value)]
+    registered = [load_object(name) for name in names if ":" in name]
+    in_use = {base for each in registered for base in (each if isinstance(each, type) else type(each)).__mro__}
+    for module in pkgutil.walk_packages([str(ROOT / "dpdist" / "plugins" / plugin)], f"dpdist.plugins.{plugin}."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, type) and issubclass(value, EXTENDED) and value.__module__ == module.name:
+                assert value in (*in_use, *EXTENDED), f"{name} of {module.name} is not registered"
+            elif isinstance(value, EXTENDED) and type(value).__module__ == module.name:
+                assert any(value is each for each in registered), f"{name} of {module.name} is not registered"
 
 
 def test_one_name_is_one_thing_in_all_faces() -> None:

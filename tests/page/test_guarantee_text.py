@@ -107,6 +107,19 @@ def test_plan_says_the_guarantee_of_the_unit(capsys: pytest.CaptureFixture[str])
         assert ("protected: persons by column" in text) == protection.enforced
 
 
+@pytest.mark.parametrize("briefly", [True, False])
+def test_commands_say_how_well_somebody_can_guess(briefly: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    for protection in protections("records"):
+        certificate = facts(protection)
+        meaning = certificate["privacy"]["meaning"]
+        with console.capture() as printed:
+            print_protected(certificate | {"mechanism": {}}, briefly=briefly)
+        text = " ".join(printed.get().split())
+        percents = [f"{100 * meaning[name]:g}" for name in ("false_alarms", "found_at_most")]
+        for part in (meaning["headline"].removesuffix("."), *(percents if briefly else [meaning["guess"]])):
+            assert part in text
+
+
 def hostile(name: str, home: Path, folder: Path, language_code: str) -> Path:
     """A release of counted things, whose publisher calls everything by dpdist's own sentences."""
     counts = np.arange(6).reshape(2, 3) * 10

@@ -65,6 +65,12 @@ def test_cancelled_solves_resume(name: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
+def test_every_optimiser_refuses_queries_that_count_no_cell(name: str) -> None:
+    with pytest.raises(InvalidInput, match="every query of the workload is zero"):
+        OPTIMISERS[name](Gram(np.zeros((6, 6))))
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
 def test_no_optimiser_needs_more_memory_than_it_states(name: str) -> None:
     for workload in (prefix(256), related(256, 300, 60), discrete(256, 256)):
         gram = Gram(workload.gram())

@@ -321,7 +321,9 @@ def _bar_figure(title: str, axis: Axis, counted: str, series: tuple[str, ...], v
     picked = np.argsort(-values.sum(axis=1), kind="stable")[:drawn_count]
     note_text = translatable("Drawn are the {most} largest of {all:,}, in the order of their answers; the table has all.")
     note = say(note_text, most=drawn_count, all=len(values))
-    return replace(figure, axis=axis.select(picked), values=values[picked], half=half[picked], note=note)
+    return replace(
+        figure, axis=axis.select(picked), values=values[picked], half=half[picked], note=f"{figure.note} {note}".strip()
+    )
 
 
 def thin_figure(figure: Figure) -> Figure:

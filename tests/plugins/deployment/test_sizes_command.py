@@ -46,3 +46,18 @@ def test_the_chart_takes_the_values(home: Path, capsys: pytest.CaptureFixture[st
     (worker,) = pods["weekly-dpdist-dask-worker"]["spec"]["template"]["spec"]["containers"]
     assert worker["resources"] == values["dask"]["workers"]["resources"]
     assert mebibytes(worker["resources"]["limits"]["memory"]) > 2**28
+
+
+def test_pods_have_what_any_of_the_releases_takes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the order of the specs: memory and disk of the largest."""
+    large = {"domain": {name: {"from": 0, "to": 1999} for name in ("age", "years")}, "records": {"path": "records.parquet"}}
+    specs = [
+        small_release.write(home.parent / "small"),
+        small_release.write(home.parent / "large", **large, workload=[{"marginals": {"of": [["age", "years"]]}}]),
+    ]
+    printed = []
+    for listed in (specs[:1], specs[1:], specs, specs[::-1]):
+        sizes(listed, None, 2)
+        printed.append(capsys.readouterr().out)
+    assert printed[0] != printed[1] == printed[2] == printed[3]
+    assert "ephemeral-storage: 3Gi" in printed[1]

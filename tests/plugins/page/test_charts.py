@@ -7,6 +7,8 @@ import json
 import re
 from dataclasses import replace
 from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,15 @@ from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.plugins.page import charts
-from dpdist.plugins.page.chart_choice import MOST_POINTS, extremes, figures_of, long_figure, thin_figure
+from dpdist.plugins.page.chart_choice import (
+    MOST_BARS,
+    MOST_POINTS,
+    extremes,
+    figures_of,
+    long_figure,
+    thin_figure,
+    without_amounts,
+)
 from dpdist.plugins.page.chart_embedding import embed_chart
 from dpdist.plugins.page.chart_words import ChartWords, bin_names
 from dpdist.plugins.page.charts import NARROW, WIDE, Axis, Clock, Figure, RenderedChart
@@ -25,10 +35,12 @@ from dpdist.plugins.page.charts.heat_map import cell_classes, class_limits
 from dpdist.plugins.page.charts.line_chart import has_panels
 from dpdist.plugins.page.charts.sparkline import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, draw_sparkline
 from dpdist.plugins.page.charts.text_layout import text_width, wrap_text
+from dpdist.spec import load
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.product_queries import marginals
 from dpdist.workloads.range_workloads import cdf
 from dpdist.workloads.time_filters import running_sum
+from tests.support import small_release
 
 UNEVEN = Domain((Attribute("income", edges=(0, 10, 20, 60, 100), outside="clip"),))
 WORDS = ChartWords("people", {"income": {"title": "Income", "unit": "euros"}})
@@ -145,6 +157,44 @@ def test_too_many_points_become_a_curve(more: int) -> None:
     axis, ones = Axis("x", [str(number) for number in range(count)]), np.ones((count, 1))
     bars = Figure("bars", "x", axis, ("",), ones, ones, "People")
     assert thin_figure(bars).kind == ("curve" if more else "bars")
+
+
+def test_what_is_said_of_a_figure_stays_where_less_of_it_is_drawn() -> None:
+    """And it is said that less is drawn: of points of a curve, and of bars, of which one breaks."""
+    count = 2 * MOST_POINTS
+    axis, ones = Axis("x", list(map(str, range(count)))), np.ones((count, 1))
+    thinned = thin_figure(Figure("steps", "x", axis, ("",), ones, ones, "People", note="Bins differ in width."))
+    many = Domain((Attribute("work", categories=tuple(f"work {number}" for number in range(MOST_BARS + 1))),))
+    bars = only(many, marginals(many, ways=1).blocks[0], [90_000.0, *[100.0] * MOST_BARS])
+    for figure, said in ((thinned, "Bins differ in width."), (bars, "Broken bars are longer than they are drawn.")):
+        assert figure.note.startswith(f"{said} Drawn are the ")
+        assert figure.note.endswith("the table has all.")
+    assert np.isfinite(bars.broken_at)
+
+
+def test_a_group_of_sums_is_drawn_as_the_table_of_counts_over_the_same_attributes(tmp_path: Path) -> None:
+    of = [["sex"], ["sex", "work"], ["sex", "work", "day"]]
+    changes: dict[str, Any] = {
+        "records": {"path": "records.parquet"},
+        "domain": {"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}, "day": {"from": 0, "to": 4}},
+        "sums": {"age": {"from": 0, "to": 11, "unit": "years"}},
+        "workload": [{"marginals": {"of": of}}, {"marginals": {"of": of}, "sum": "age"}],
+    }
+    queries = load(small_release.write(tmp_path, **changes)).workload.queries
+    assert len(queries.blocks) == 2 * len(of)
+    for counts, sums in zip(queries.blocks[: len(of)], queries.blocks[len(of) :], strict=True):
+        values = np.arange(counts.queries, dtype=np.float64)
+        drawn, expected = (
+            figures_of(
+                *without_amounts(block, queries.domain, WORDS)[:1], queries.domain, WORDS, values, np.ones(values.size)
+            )
+            for block in (sums, counts)
+        )
+        assert len(drawn) == len(expected) > 0
+        for (subtitle, figure), (own_subtitle, own) in zip(drawn, expected, strict=True):
+            assert (subtitle, figure.kind, figure.series) == (own_subtitle, own.kind, own.series)
+            assert list(figure.axis.labels) == list(own.axis.labels)
+            np.testing.assert_array_equal(figure.values, own.values)
 
 
 def test_of_a_long_table_in_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:

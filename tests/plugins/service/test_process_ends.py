@@ -112,6 +112,7 @@ def after_its_end(disturb: Callable[[Running], None], monkeypatch: pytest.Monkey
                 running.end()
             else:
                 ended(running, spec)
+            assert "Traceback" not in running.log()
             return failures(folder / "home"), failed_lines(running.log())
         finally:
             running.kill()

@@ -8,6 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -44,6 +45,17 @@ SUMS: dict[str, Any] = {
     "sums": {"cost": {"from": 0, "to": 100, "step": 1, "unit": "EUR"}},
     "workload": [{"marginals": {"of": [["sex"]]}, "sum": "cost"}],
 }
+FORMULA: dict[str, Any] = {
+    **SPEC,
+    "domain": {name: {"categories": ["no", "yes"]} for name in ("smokes", "drinks", "diabetic")},
+    "workload": [{"dnf": {"terms": [["smokes", "drinks"], ["diabetic"]]}}],
+}
+ROWS: dict[str, Any] = {
+    **SPEC,
+    "records": {"path": "records.parquet"},
+    "domain": {"sex": {"categories": ["f", "m"]}},
+    "workload": [{"rows": {"file": "queries.npy", "names": ["first", "second"]}}],
+}
 
 
 def changed(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -61,6 +73,7 @@ def published(folder: Path, content: dict[str, Any], name: str) -> Edition:
     """What the site knows of a release, as far as its spec decides."""
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump({**content, "release": name}, sort_keys=False))
+    np.save(folder / "queries.npy", np.eye(2))
     spec = load(path)
     facts = {
         "period": spec.guarantee.period.isoformat() if spec.guarantee.period else None,
@@ -92,6 +105,8 @@ OTHER: list[tuple[dict[str, Any], str, Any]] = [
     (SERIES, "workload/0/filters/apply/0", {"window": 3}),
     (SERIES, "workload/0/filters/circular", True),
     (SERIES, "workload/0/filters/around", 140),
+    (FORMULA, "workload/0/dnf/terms", [["smokes", "diabetic"], ["drinks"]]),
+    (ROWS, "workload/0/rows/names", ["second", "first"]),
     (SUMS, "sums/cost/to", 200),
     (SUMS, "sums/cost/step", 2),
     (SUMS, "sums/cost/unit", "kEUR"),

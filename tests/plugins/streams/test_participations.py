@@ -395,6 +395,19 @@ def test_bands_against_every_choice_of_steps(seed: int, crossing: Crossing, monk
     assert true <= band_squared(listed, most, separation, crossing)
 
 
+def test_a_long_band_of_many_steps_of_a_person_is_bounded_at_once() -> None:
+    """Its chains would take 4 x 10^11 additions, which are hours: the bound is that of steps as close as is allowed or more, and at most
+    three times that of steps apart, each of which meets two others."""
+    most, separation, width = 1000, 500, 900
+    coefficients = np.zeros(10**6, dtype=np.int64)
+    coefficients[:width] = np.random.default_rng(0).integers(1, 2**14, width)
+    reached = np.zeros(coefficients.size)
+    for step in range(0, most * separation, separation):
+        reached[step : step + width] += coefficients[:width]
+    bound = band_squared(coefficients, most, separation, Crossing.UNCHANGED)
+    assert reached @ reached <= bound <= 3 * most * int(coefficients @ coefficients)
+
+
 def below_the_truth(made: Callable[[int], tuple[Any, ...]], squared: Callable[..., int]) -> int:
     """For how many of twelve strategies the largest squared length is too small."""
     below = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import csv
 import json
 import re
 import shutil
@@ -97,6 +98,21 @@ def test_every_leaf_that_is_altered_is_found_or_on_the_list(name: str, honest: A
                 missed.append((place, value, lie))
     assert missed == []
     assert tried > 100
+
+
+def test_every_column_that_is_described_otherwise_is_found(honest: Any) -> None:
+    """By another name or type, with another meaning, twice or not at all."""
+    release = verify.ReleaseClaims(honest("sums")[0])
+    with (release.folder / "dictionary.csv").open(encoding="utf-8", newline="") as file:
+        columns = [(row["column"], row["type"], row["meaning"]) for row in csv.DictReader(file)]
+    verify.check_columns(release, columns, "dictionary.csv")
+    lies = [(*columns[:number], *columns[number + 1 :]) for number in range(len(columns))]
+    for number, (name, kind, meaning) in enumerate(columns):
+        for other in ((f"{name}x", kind, meaning), (name, f"{kind}x", meaning), (name, kind, f"{meaning}x")):
+            lies += [(*columns[:number], other, *columns[number + 1 :]), (*columns, other)]
+    for lie in lies:
+        with pytest.raises(verify.WrongClaim, match=r"dictionary\.csv: found"):
+            verify.check_columns(release, lie, "dictionary.csv")
 
 
 def patterns_in(schema: dict[str, Any], every: dict[str, Any], path: verify.Leaf = ()) -> Iterator[verify.Leaf]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,6 +60,48 @@ def test_a_replaced_record_among_many_cells_is_compared_as_the_release_compares_
     matrix = np.random.default_rng(6).integers(-(2**28), 2**28, (40, 1156))
     claimed = sensitivity_squared(matrix, Identity(1156), "replace-one")
     assert verify.columns_of(matrix, 2)[2] <= claimed < 4 * verify.columns_of(matrix, 2)[0]
+
+
+@pytest.mark.parametrize("around", [False, True], ids=["a series", "a circle"])
+@pytest.mark.parametrize("seed", range(8))
+def test_singular_values_of_filters_sum_to_the_bound_or_more(seed: int, around: bool) -> None:
+    """Of filters that reach beyond the end of the series, and around the circle, too; around a circle the sum is known exactly."""
+    state = np.random.default_rng(seed)
+    steps = int(state.integers(3, 12))
+    filters = [
+        (state.normal(size=state.integers(1, (1 if around else 4) * steps + 1)), int(state.integers(-steps, steps)), around)
+        for _ in range(int(state.integers(1, 4)))
+    ]
+    stacked = np.vstack([verify.toeplitz(values, lag, steps, around=around) for values, lag, _ in filters])
+    true = np.linalg.svd(stacked, compute_uv=False).sum()
+    bound = verify.nuclear_norm(filters, steps)
+    assert (1 if around else 0.6) * true * (1 - 1e-9) <= bound <= true * (1 + 1e-9)
+
+
+FULL_ROWS = verify.Rows((0,), (verify.AxisFactor(4, 4),), (), 1.0)
+DIRECT: dict[str, tuple[str, int, Callable[[], object]]] = {
+    "an identity": ("MOST_NUMBERS", 16, lambda: verify.AxisFactor(4, 4).dense),
+    "'measured rows' over all cells": ("MOST_NUMBERS", 16, lambda: FULL_ROWS.dense((4,))),
+    "a filter": ("MOST_NUMBERS", 16, lambda: verify.toeplitz(np.ones(2), 0, 4, around=True)),
+    "a series": ("MOST_NUMBERS", 8, lambda: verify.nuclear_norm([(np.ones(2), 0, True), (np.ones(3), 0, True)], 4)),
+    "a factor of": ("MOST_NUMBERS", 40, lambda: verify.read_factor({}, {"kind": "ranges", "values": 4}, 4).matrix),
+    "a factor": ("MOST_CELLS", 3, lambda: verify.ReleaseClaims.reconstruction_weights(
+        SimpleNamespace(facts={"strategy": {"directions": []}}), verify.AxisFactor(3, 3), 0, verify.AxisFactor(3, 3, lambda: np.eye(3)))),
+    "a table": ("MOST_NUMBERS", 12, lambda: verify.tables([np.arange(4)], [0])),
+    "a strategy": ("MOST_NUMBERS", 12, lambda: verify.columns_of(np.ones((3, 4), dtype=np.int64), 2, pairs=False)),
+    "the steps of persons": ("MOST_CELLS", 8, lambda: verify.mean_of_chain(np.full(4, 0.25), np.zeros(3), 2, 2)),
+}  # fmt: skip
+"""What is refused: by which limit, the least of it that lets a call through, and the call."""
+
+
+@pytest.mark.parametrize("label", DIRECT)
+def test_every_limit_refuses_one_more_than_it_allows(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, least, call = DIRECT[label]
+    monkeypatch.setattr(verify, name, least)
+    call()
+    monkeypatch.setattr(verify, name, least - 1)
+    with pytest.raises(verify.UncheckedClaim, match=f"^{label.removesuffix(' of')} has "):
+        call()
 
 
 def test_what_queries_can_count_has_the_signs_of_their_entries() -> None:
