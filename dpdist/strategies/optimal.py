@@ -14,7 +14,7 @@ from dpdist.strategies.dense import coa_barrier, coa_fixed_point, coa_newton
 from dpdist.strategies.dense.trace_problem import BasisProblem, FullRankProblem, Problem, SquareProblem, problem_of
 from dpdist.strategies.lower_bounds import dual_bound
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_start, gram_in_place, ignore_step
+from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_not_empty, check_start, gram_in_place, ignore_step
 from dpdist.strategies.symmetric_optimum import weights_by_symmetry
 from dpdist.workloads import Gram, Workload
 
@@ -41,6 +41,7 @@ def solve(
     """
     gram = gram_in_place(workload)
     n = int(gram.shape[0])
+    check_not_empty(linear_algebra.trace(gram) > 0)
     x = linear_algebra.identity(gram, n) if start is None else linear_algebra.like(gram, check_start(start, (n, n)))
     history: list[Step] = []
     stop: Stop = "iteration limit"
