@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable
 from functools import reduce
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,6 +103,59 @@ def test_every_limit_refuses_one_more_than_it_allows(label: str, monkeypatch: py
     monkeypatch.setattr(verify, name, least - 1)
     with pytest.raises(verify.UncheckedClaim, match=f"^{label.removesuffix(' of')} has "):
         call()
+
+
+ALIKE = np.ones((4, 4), dtype=np.int64) + 2 * np.eye(4, dtype=np.int64)
+
+
+@pytest.mark.parametrize("replaced", [0, 1])
+@pytest.mark.parametrize("rows", [ALIKE, *(np.random.default_rng(seed).integers(-3, 4, (3, 4)) for seed in range(6))])
+def test_persons_in_several_cells_move_rows_as_far_as_any_choice_of_cells_does(rows: np.ndarray, replaced: int) -> None:
+    """Of every two persons with k records in each of up to so many cells, of whom one comes, or takes the place of the other."""
+    release = SimpleNamespace(rows=rows)
+    chosen = [np.array(cells) for cells in product((0, 1), repeat=4)]
+    for k, most in product((1, 2), (1, 2, 3, 4, 9)):
+        allowed = [cells for cells in chosen if cells.sum() <= most]
+        moved = [k * (one - other) for one in allowed for other in (allowed if replaced else chosen[:1])]
+        expected = max(int((rows @ move) @ (rows @ move)) for move in moved)
+        assert verify.ReleaseClaims.cells_sensitivity(release, k, most, replaced) == expected
+
+
+def steps_of(rows: np.ndarray, **changes: object) -> SimpleNamespace:
+    term = SimpleNamespace(factors=[SimpleNamespace(matrix=rows)], rows=len(rows))
+    return SimpleNamespace(**{"terms": [term], "laplace": False, "is_signed": False, "squared": 0, **changes})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_persons_in_several_steps_move_rows_as_far_as_any_choice_of_steps_does(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any rows by all choices, of falling coefficients by the earliest steps, and of rows that meet in sequence alone by chains."""
+    state, steps = np.random.default_rng(seed), 7
+    falling = np.sort(state.integers(0, 9, steps))[::-1]
+    band = np.tril(np.triu(state.integers(-3, 4, (steps, steps)), -2))
+    for rows, separations in (
+        (np.tril(state.integers(-3, 4, (steps, steps))), (1, 2, 3)),
+        (verify.toeplitz(falling, 0, steps, around=False).astype(np.int64), (1, 2, 3)),
+        (band, (2, 3)),
+    ):
+        for k, most, separation in product((1, 2), (1, 2, 3, 9), separations):
+            choices = (
+                chosen
+                for chosen in map(np.flatnonzero, product((0, 1), repeat=steps))
+                if 0 < len(chosen) <= most and (np.diff(chosen) >= separation).all()
+            )
+            expected = max(int((moved := rows[:, chosen].sum(axis=1)) @ moved) for chosen in choices) * k**2
+            sign_doubled = 4 if (rows < 0).any() else 2
+            for limit in (2**20, 0) if rows is band else (2**20,):
+                monkeypatch.setattr(verify, "MOST_SETS", limit)
+                one_more, another = (
+                    verify.ReleaseClaims.steps_sensitivity(steps_of(rows), k, most, separation, replaced)
+                    for replaced in (0, 1)
+                )
+                assert one_more == expected, (most, separation, limit)
+                # a chain takes steps that meet with either sign, as two persons' may
+                assert another == sign_doubled * expected if limit else another >= sign_doubled * expected
 
 
 def test_what_queries_can_count_has_the_signs_of_their_entries() -> None:
