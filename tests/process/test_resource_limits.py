@@ -234,3 +234,17 @@ def test_a_release_under_a_control_group_is_refused_or_published(
         done = limited("run", path, state, group(megabytes * 10**6))
         if done.returncode != 0:
             check_refused(done, state, said=r"needs 0\.\d\d GiB, 0\.\d\d GiB allowed: ")
+
+
+def test_what_is_read_of_the_kernel_is_closed_again(tmp_path: Path) -> None:
+    """It is asked often: a file that stays open at each time ends a long run."""
+
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    for _ in range(3):
+        assert resource_limits.status_bytes("RssAnon") > 0
+        assert resource_limits.free_bytes() > 0
+        assert resource_limits.free_bytes(group_file=tmp_path / "nowhere") > 0
+    assert opened() == before
