@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
@@ -266,3 +268,43 @@ def test_a_lie_about_rho_is_recomputed_by_whoever_has_the_files(copy: Path) -> N
     found = [each for each in verify_public(parse_location(copy / "releases" / "small-1")) if each.differs]
     assert [each.checked for each in found] == ["rho", "event for accountants", "catalogues", "budget"]
     assert "wrong: found 1/1000" in found[0].differs
+
+
+def replaced_in(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    """A table with another value in the second row of a column."""
+
+    def replace(table: pa.Table) -> pa.Table:
+        values = [*table[column].to_pylist()[:1], value, *table[column].to_pylist()[2:]]
+        return table.set_column(table.column_names.index(column), column, pa.array(values, table[column].type))
+
+    return replace
+
+
+@pytest.mark.parametrize(
+    ("alter", "differs"),
+    [
+        (lambda table: table, ""),
+        (replaced_in("query", "another"), "row 2, column 'query' differs"),
+        (replaced_in("answer", 1e-6), "row 2, column 'answer' differs"),
+        (replaced_in("answer", None), "row 2, column 'answer' differs"),
+        (replaced_in("standard_error", 1.0), "row 2, column 'standard_error' differs"),
+        (replaced_in("high_95", 9e9), "row 2, column 'high_95' differs"),
+        (lambda table: table.slice(1), "row 1, column 'query' differs"),
+        (lambda table: table.slice(0, 2), "row 3 stands in one of them alone, or has other columns"),
+        (lambda table: pa.concat_tables([table, table.slice(0, 1)]), "row 4 stands in one of them alone"),
+        (lambda table: table.drop_columns(["low_95"]), "row 1 stands in one of them alone, or has other columns"),
+        (lambda table: table.select([*reversed(table.column_names)]), "row 1 stands in one of them alone"),
+    ],
+)
+def test_answers_that_differ_from_format_to_format_are_found(
+    copy: Path, alter: Callable[[pa.Table], pa.Table], differs: str
+) -> None:
+    """A publisher can sign files that contradict each other: whoever reads one of them sees other numbers."""
+    path = copy / "releases" / "small-1" / "answers.parquet"
+    table = pq.read_table(path)
+    assert table.num_rows == 3
+    pq.write_table(alter(table), path)
+    (found,) = [
+        each for each in verify_public(parse_location(path.parent)) if each.checked == "answers.parquet against answers.csv"
+    ]
+    assert found.differs.startswith(differs) if differs else found.differs == ""
