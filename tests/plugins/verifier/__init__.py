@@ -4,7 +4,6 @@ REFUSED = "what is beyond it is said to be unchecked"
 WHY_NOT = {
     "plugins.verifier.verify.MOST_CELLS": REFUSED,
     "plugins.verifier.verify.MOST_NUMBERS": REFUSED,
-    "plugins.verifier.verify.MOST_SETS": REFUSED,
     "plugins.verifier.verify.MOST_SHOWN": REFUSED,
     "plugins.verifier.verify.ORDER": "a number of Ed25519, and no limit",
     "plugins.verifier.verify.P": "a number of Ed25519, and no limit",
