@@ -150,6 +150,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
             certificate={
                 "privacy": {"noise": "Gaussian"},
                 "mechanism": {"rounded": False, "biased": False},
+                "post_processing": [],
             },
         ),
         "suppressed all of them",

@@ -179,8 +179,13 @@ FITTED = {
     "privacy": {"noise": "Gaussian"},
     "mechanism": {"rounded": False, "biased": False},
     "non_negative": {"rule": 1, "draws": 0, "groups": []},
+    "post_processing": [],
 }
 """What is looked at of a certificate, where intervals stay as they are."""
+FITTED_EARLIER = {name: fact for name, fact in FITTED.items() if name != "non_negative"} | {
+    "post_processing": ["the non-negative cells"]
+}
+"""The same of version 1.0.0, which said of some fits no more."""
 
 
 @pytest.mark.statistical
@@ -200,5 +205,9 @@ def test_shares_of_spurious_and_lost_rows_are_those_predicted() -> None:
         pa.table({"answer": [60.0, 80.0], "standard_error": [10.0, 10.0]}), below=50, at=2, certificate=FITTED
     )
     assert kept.table["answer"].to_pylist() == [80.0]
+    earlier = suppress_small_answers(
+        pa.table({"answer": [60.0, 80.0], "standard_error": [10.0, 10.0]}), below=50, at=2, certificate=FITTED_EARLIER
+    )
+    assert earlier.table == kept.table
     with pytest.raises(InvalidInput, match="below >= 0"):
         suppress_small_answers(rows, below=-1, certificate=FITTED)
