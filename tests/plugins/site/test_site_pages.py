@@ -123,8 +123,11 @@ def test_a_page_reached_from_the_site_leads_on_and_back(three: Path, page: Any) 
     page.goto((folder / "index.html").as_uri())
     page.locator("#releases ~ .scroll a", has_text="w2").last.click()
     series = page.locator("#series")
+    series.get_by_role("link").first.wait_for()  # a script puts them there, once the page was opened
     assert series.get_by_role("link").all_text_contents() == ["All releases of weekly", "Previous: w1", "Next: w2-revised"]
     series.get_by_role("link", name="Previous").click()
+    page.wait_for_url("**/w1/index.html*")
+    series.get_by_role("link").first.wait_for()
     assert page.locator("h1").is_visible()
     assert "/w1/index.html" in page.url
     assert series.get_by_role("link").all_text_contents() == ["All releases of weekly", "Next: w2", "Latest: w2-revised"]
