@@ -80,6 +80,12 @@ def test_errors_come_true_and_the_spec_comes_back(home: Path, name: str) -> None
     assert not planned.publish(visit_records()).charged
 
 
+def test_a_plan_asks_nothing_of_the_ledger(home: Path) -> None:
+    """Under 'mechanism: auto', too: a notebook plans where no ledger is within reach, and leaves none behind."""
+    assert PlannedRelease.read(small_release.write(home.parent / "data")).plan.strategy.name
+    assert not (home / "ledger.db").exists()
+
+
 def test_errors_of_too_many_queries_are_not_computed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = PLANS["tables"](session())
     monkeypatch.setattr("dpdist.planner.error_prediction.MOST_QUERIES", 70)
