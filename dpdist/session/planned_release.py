@@ -72,10 +72,9 @@ class PlannedRelease:
     @cached_property
     def plan(self) -> ReleasePlan:
         """Strategy, noise and predicted errors. Raises: InvalidInput, OutOfMemory; LedgerError for a stream whose ledger is away."""
-        goes_on = (
-            self.job.guarantee.release_mode.grows
-        )  # as it was begun, which the ledger knows; nothing else is asked of it
-        return _plan_job(self.job, plan_as_charged if goes_on else plan)
+        # a stream goes on as it was begun, which the ledger knows; of nothing else is the ledger asked
+        planning = plan_as_charged if self.job.guarantee.release_mode.grows else plan
+        return _plan_job(self.job, planning)
 
     @cached_property
     def errors(self) -> PredictedErrors:

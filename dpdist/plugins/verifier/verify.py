@@ -564,9 +564,8 @@ def ratio(values: Array, joint: Array, width: float, value_range: tuple[float, f
 
 def statistic(name: str, values: Array, joint: Array, width: float, spans: Sequence[tuple[float, float]]) -> Statistic:
     """A statistic of one column of amounts or two with the ranges ``spans``; docs/mathematics.md, section 10, derives the intervals."""
-    values = np.where(
-        np.abs(values) <= 1e-9 * np.sqrt(np.diagonal(joint)), 0.0, values
-    )  # what rounding alone moved from zero
+    # what rounding alone moved from zero is zero
+    values = np.where(np.abs(values) <= 1e-9 * np.sqrt(np.diagonal(joint)), 0.0, values)
     number = float(values[0])
     if name == "mean":
         return ratio(values[::-1], joint[::-1, ::-1], width, spans[0])
