@@ -32,6 +32,12 @@ def _parse(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+@cache
+def _nodes(file: Path) -> tuple[ast.AST, ...]:
+    """Everything in a file, from the outside in, found once for all tests of this module."""
+    return tuple(ast.walk(_parse(file)))
+
+
 def test_pre_commit_runs_the_checks_of_make() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -102,7 +108,7 @@ def test_every_text_is_of_a_named_encoding() -> None:
     calls = [
         (file, node)
         for file in PRODUCT
-        for node in ast.walk(_parse(file))
+        for node in _nodes(file)
         if isinstance(node, ast.Call) and _opens_text(node)
     ]
     assert len(calls) > 40
@@ -118,7 +124,7 @@ def test_values_are_never_changed_in_place() -> None:
     """Every dataclass is frozen, except the state of a loop, run or server, and what the verifier reads as it makes its one object."""
     changed = set()
     for file in PRODUCT:
-        for node in ast.walk(_parse(file)):
+        for node in _nodes(file):
             for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
                 text = ast.unparse(decorator)
                 if text.partition("(")[0] == "dataclass" and "frozen=True" not in text:
@@ -152,7 +158,7 @@ def test_every_dask_cluster_takes_a_free_port() -> None:
 def test_every_class_name_has_one_meaning() -> None:
     named: dict[str, list[str]] = {}
     for file in PRODUCT:
-        for node in ast.walk(_parse(file)):
+        for node in _nodes(file):
             if isinstance(node, ast.ClassDef):
                 named.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
     assert {name: files for name, files in named.items() if len(files) > 1} == {}
@@ -162,7 +168,7 @@ def test_a_class_is_one_kind() -> None:
     """With four fields or more that may be None a class is several; decision 14 says of these why they are not."""
     several = set()
     for file in PRODUCT:
-        for node in ast.walk(_parse(file)):
+        for node in _nodes(file):
             if isinstance(node, ast.ClassDef):
                 fields = [ast.unparse(each.annotation) for each in node.body if isinstance(each, ast.AnnAssign)]
                 if sum(kind.endswith("None") or "None]" in kind or "None, SectionKey" in kind for kind in fields) > 3:
@@ -194,7 +200,7 @@ def test_docstrings_name_what_there_is() -> None:
     known, quoted, docstrings = NAMED_ELSEWHERE | set(dir(builtins)), dict[str, str](), set[ast.AST]()
     for file in PRODUCT:
         known |= {file.stem, file.parent.name}
-        for node in ast.walk(_parse(file)):
+        for node in _nodes(file):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
                 names = QUOTED_NAME.findall(node.value.value)
                 quoted |= {part: f"{file.name}:{node.lineno}: {name}" for name in names for part in name.split(".")}
@@ -261,7 +267,7 @@ def _rules(function: ast.FunctionDef, *, parts: bool) -> Iterator[tuple[object, 
 
 
 def _functions(file: Path) -> Iterator[ast.FunctionDef]:
-    return (node for node in ast.walk(_parse(file)) if isinstance(node, ast.FunctionDef))
+    return (node for node in _nodes(file) if isinstance(node, ast.FunctionDef))
 
 
 @pytest.mark.slow
