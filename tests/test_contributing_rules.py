@@ -214,6 +214,48 @@ def test_docstrings_name_what_there_is() -> None:
     assert not missing, "\n".join(sorted(missing))
 
 
+DESCRIBED = re.compile(r"^    ([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
+"""Names under a heading of a docstring, which are indented once."""
+
+
+def _described(node: ast.ClassDef | ast.FunctionDef, heading: str) -> set[str]:
+    """The names that the docstring of a class or function describes under a heading."""
+    _, _, section = (ast.get_docstring(node) or "").partition(f"\n{heading}:\n")
+    section = re.split(r"^\S", section, maxsplit=1, flags=re.MULTILINE)[0]
+    return {name for names in DESCRIBED.findall(section) for name in names.split(", ")}
+
+
+def _declared(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef]:
+    """Classes and functions of a module, with those of its classes."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node
+        if isinstance(node, ast.ClassDef):
+            yield from _declared(node.body)
+
+
+def test_docstrings_describe_the_fields_and_arguments_that_there_are() -> None:
+    """A description outlives the name when a field is renamed."""
+    nodes = [(file, node) for file in PRODUCT for node in _declared(_parse(file).body)]
+    classes = {node.name: node for _, node in nodes if isinstance(node, ast.ClassDef)}
+
+    def fields(node: ast.ClassDef) -> set[str]:
+        own = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)}
+        inner = [each for part in node.body for each in ast.walk(part)]
+        own |= {each.attr.removeprefix("_") for each in inner if isinstance(each, ast.Attribute)}
+        own |= {each.name for each in inner if isinstance(each, ast.FunctionDef)}
+        bases = (classes.get(ast.unparse(base).partition("[")[0].rpartition(".")[2]) for base in node.bases)
+        return own.union(*(fields(base) for base in bases if base is not None))
+
+    for file, node in nodes:
+        described = _described(node, "Attributes" if isinstance(node, ast.ClassDef) else "Args")
+        if described and isinstance(node, ast.ClassDef):
+            described -= fields(node)
+        elif isinstance(node, ast.FunctionDef):
+            described -= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+        assert not described, f"{file.name}:{node.lineno}: {node.name} has no {', '.join(described)}"
+
+
 MOST_FILES = 15
 """Files beside each other in a folder of the core: more are no list that a newcomer keeps in mind."""
 

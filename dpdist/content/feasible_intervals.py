@@ -69,12 +69,13 @@ def interval(answers: Matrix | float, half: Matrix | float, ends: Sequence[float
 
 
 def half_width(answer: float, error: float, low: float | None, high: float | None) -> float:
-    """The half width of an interval before it was cut; NaN where none is known. At most one side of a count's interval is cut where the
-    number of records is not public, and the other one tells; an interval is never shorter than that of normal noise.
+    """The half width of an interval before it was cut; NaN where none is known, or the interval has no lower end. At most one side of a
+    count's interval is cut where the number of records is not public, and the other one tells; an interval is never shorter than that of
+    normal noise.
 
-    >>> half_width(3.0, 4.0, 0.0, 10.84), half_width(3.0, 4.0, None, None)
-    (7.84, nan)
+    >>> half_width(3.0, 4.0, 0.0, 10.84), half_width(3.0, 4.0, None, None), half_width(3.0, 4.0, -math.inf, 10.84)
+    (7.84, nan, nan)
     """
-    if low is None or high is None:
+    if low is None or high is None or not math.isfinite(high - low):
         return math.nan
     return max(high - answer, answer - low, NORMAL_95 * error)

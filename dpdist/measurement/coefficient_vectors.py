@@ -100,7 +100,7 @@ class FilterCoefficients(AxisSeries, Coefficients):
 
     Attributes:
         circular: whether its values lie around a circle; else they are of the past.
-        place: the table's axis that the filter runs along.
+        step_axis: the table's axis that the filter runs along.
         first_steps: steps of the first horizon of a stream that was extended, for which its noise is; None: of the only one.
     """
 

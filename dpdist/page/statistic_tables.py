@@ -26,7 +26,7 @@ class StatisticRow:
 
     Attributes:
         amounts: the column, or both.
-        block, place: the group of queries over whose records it is taken, and which query of it.
+        block, query_index: the group of queries over whose records it is taken, and which query of it.
         estimate: with its interval.
     """
 

@@ -35,7 +35,7 @@ class Origin:
         folder: what relative paths start at.
         attributes: those that are counted, whose columns may be named by folders.
         series: the attribute in whose steps persons are counted, where a release filters one.
-        snapshot, called: of a table whose rows were written to a file.
+        snapshot, source_label: of a table whose rows were written to a file.
     """
 
     records: RecordsSpec

@@ -33,7 +33,7 @@ class ReleaseTraits:
         in_groups: whether every person counts once in each of some groups.
         bounded: the column of amounts whose total is bounded for each person.
         totals: whether persons count in other tables beside that of all values: in totals, or by levels.
-        known, non_negative: whether post-processing takes public counts, and fits cells.
+        has_public_counts, non_negative: whether post-processing takes public counts, and fits cells.
     """
 
     attributes: tuple[str, ...]

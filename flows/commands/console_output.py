@@ -237,7 +237,7 @@ def print_clear(
         table = table.filter(pc.equal(table["group"], group))
     clear_answers = suppress_small_answers(table, below=below, at=standard_errors, certificate=certificate)
     if as_json:
-        console.print_json(json.dumps({**clear_answers.facts, "answers": clear_answers.table.to_pylist()}))
+        console.print_json(json.dumps({**clear_answers.facts, "answers": in_json(clear_answers.table.to_pylist())}))
         return
     if as_csv:
         print_csv(clear_answers.table.to_pylist())

@@ -20,7 +20,16 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dpdist import engine
-from dpdist.content.destination import Destination, DraftFolder, ObjectStorePrefix, UploadRecords, WrittenFile, list_tags
+from dpdist.content.destination import (
+    Destination,
+    DraftFolder,
+    ObjectStorePrefix,
+    PartReport,
+    PartWriter,
+    UploadRecords,
+    WrittenFile,
+    list_tags,
+)
 from dpdist.engine import Engine
 from dpdist.errors import StoreError
 from dpdist.pipeline import publish
@@ -254,6 +263,42 @@ def forget_the_server() -> None:
 
 
 @pytest.mark.slow
+def write_part(destination: Destination, item: int) -> list[WrittenFile]:
+    return [destination.write_bytes(f"part-{item}", bytes([item] * 4))]
+
+
+@pytest.mark.parametrize(
+    ("reported", "on_disk", "message"),
+    [
+        ({}, bytes([1] * 4), ""),
+        ({}, None, "part-1 is not there"),
+        ({}, bytes([1] * 3 + [2]), "part-1 does not hold what its writer said"),
+        ({"size": 3}, bytes([1] * 4), "part-1 does not hold what its writer said"),
+        ({"digest": "0" * 64}, bytes([1] * 4), "part-1 does not hold what its writer said"),
+        ({"tag": "of before"}, bytes([1] * 4), "part-1 was written again"),
+        (
+            {"digest": hashlib.sha256(bytes([2] * 4)).hexdigest()},
+            bytes([2] * 4),
+            "part-1 does not hold the answers that belong there",
+        ),
+        (None, bytes([1] * 4), "part-1 does not hold the answers that belong there"),
+    ],
+)
+def test_what_is_wrong_with_a_part_is_said(
+    tmp_path: Path, reported: dict[str, Any] | None, on_disk: bytes | None, message: str
+) -> None:
+    """In this process, where a lie of each kind is told of one part; the same bytes made once more show only the last two."""
+    with draft_of(tmp_path / "out") as draft:
+        writer = PartWriter(write_part, DraftFolder.of(draft, tmp_path / "out"), lambda item: [f"part-{item}"])
+        (written,) = writer(1)
+        files = [] if reported is None else [replace(written, **reported)]
+        (draft / "part-1").unlink()
+        if on_disk is not None:
+            (draft / "part-1").write_bytes(on_disk)
+        assert writer.fault(PartReport(1, files, needs_rewrite=True)) == message
+        assert writer.fault(PartReport(1, files, needs_rewrite=False)) == ("" if "belong" in message else message)
+
+
 def test_workers_that_cannot_write_leave_it_to_the_run(measured_release: MeasuredRelease, s3: str, workers: Engine) -> None:
     workers.client.run(forget_the_server)
     told: list[str] = []

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import stats
 
@@ -90,3 +91,25 @@ def test_releases_and_readers_get_adjusted_intervals(
         CommandLine(monkeypatch, capsys)("show", str(shown.folder), "--below", "0", "--at", "0", "--json").out
     )
     assert [row["low_95"] for row in again["answers"]] == rows["low_95"].to_pylist()  # the higher limit decided
+
+
+def test_an_interval_without_a_lower_end_is_null_in_json(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a person's total is bounded cells may be negative, and nothing cuts what Laplace noise leaves open; JSON has no infinity."""
+    path = small_release.write(
+        home.parent / "bounded",
+        table=small_release.records().append_column("cost", pa.array(np.arange(3000.0) % 100)),
+        records={"path": "records.parquet", "person": {"column": "person", "most_records": 2}},
+        sums={"cost": {"from": 0, "to": 100, "most_per_person": 100}},
+        workload=[{"marginals": {"of": [["age", "sex"]]}, "sum": "cost"}, {"marginals": {"of": [["age", "sex"]]}}],
+        budget={"epsilon": 0.3},
+        ledger={"dataset": "small", "cap": {"epsilon": 1}},
+    )
+    done, command = small_release.run(path, home), CommandLine(monkeypatch, capsys)
+    near = float(np.sort(done.answers["age x sex"].arrow["answer"].to_numpy())[12])
+    printed = command(
+        "show", str(done.folder), "--below", f"{near - 0.5}", "--at", "0", "--group", "age x sex", "--json"
+    ).out
+    assert "Infinity" not in printed
+    assert None in [row["low_95"] for row in json.loads(printed)["answers"]]

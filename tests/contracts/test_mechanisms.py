@@ -87,6 +87,21 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
         assert compared.worst * planned.noise_multiplier == pytest.approx(exact.max(), rel=1e-3)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_rows_that_are_written_down_are_those_that_were_measured(name: str, few: Callable[[str], Pipeline]) -> None:
+    """Releases of the same records are estimated together by them, however a mechanism measures by itself."""
+    pipeline = few(name)
+    planned = pipeline.plan("add-remove")
+    blocks = planned.measurement.row_blocks()
+    if blocks is None:
+        return
+    rows = np.concatenate(list(blocks))
+    assert rows.shape == (planned.measurement.rows, planned.workload.shape[1])
+    records = np.random.default_rng(4).integers(0, 100, rows.shape[1])
+    off = np.abs(rows @ records - pipeline.exact_in_memory(planned, records)).max()
+    assert off < 0.501, "measured numbers are rounded to whole ones"
+
+
 SMALLEST = always(
     [
         (each, ages)

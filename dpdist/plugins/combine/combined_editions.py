@@ -200,10 +200,15 @@ def check_comparable(editions: Sequence[CombinedEdition]) -> None:
                 raise InvalidInput(
                     f"{pair} count different things ('method.{name}' of their certificates); combine like with like"
                 )
-        known = {attribute.name: attribute for attribute in first.attributes}
-        other = next((a.name for a in edition.attributes if a.name in known and a != known[a.name]), None)
-        if other is not None:
-            raise InvalidInput(f"{pair} declare different values of {other!r}; combine releases that declare the same")
+    declared: dict[str, tuple[CombinedEdition, Attribute]] = {}
+    for edition in editions:
+        for attribute in edition.attributes:
+            earlier, known = declared.setdefault(attribute.name, (edition, attribute))
+            if attribute != known:
+                raise InvalidInput(
+                    f"{earlier.name!r} and {edition.name!r} declare different values of {attribute.name!r}; combine releases that declare "
+                    "the same"
+                )
     names = [edition.name for edition in editions]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:

@@ -90,10 +90,11 @@ class CombinedEstimates:
         columns = list(dict.fromkeys(name for edition in editions for name in edition.text_columns))
         laplace = any(edition.certificate["privacy"]["noise"] != "Gaussian" for edition in editions)
         width = max(float(edition.noise.half_width_95(1.0 if laplace else 0.0)) for edition in editions)
+        cells = CellConstraints(all(CellConstraints.of(edition.certificate).non_negative for edition in editions))
         for group, (answers, variances) in self.groups:
             named = next(edition for edition in editions if group.identity in edition.answered)
             known = named.text_columns
-            ends = (-np.inf, np.inf) if group.block is None else CellConstraints().ends(group.block.entry_range)
+            ends = (-np.inf, np.inf) if group.block is None else cells.of_block(group.block)
             for start, stop in group.batches():
                 texts = named.rows(group, start, stop, known)
                 estimates, errors = answers[start:stop], np.sqrt(variances[start:stop])

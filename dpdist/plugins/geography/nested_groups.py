@@ -46,10 +46,6 @@ class Hierarchy:
         """For every node of a level the first of its children, which follow each other."""
         return np.searchsorted(self.parents[level], np.arange(self.weights[level].size))
 
-    def families(self, level: int) -> Matrix:
-        """For every node of a level the number of its children."""
-        return np.bincount(self.parents[level], minlength=self.weights[level].size)
-
 
 @dataclass(frozen=True)
 class CountedNodes:

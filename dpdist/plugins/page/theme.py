@@ -143,7 +143,7 @@ def contrast(first_colour: str, second_colour: str) -> float:
     """The contrast ratio of two colours.
 
     Args:
-        one, other: as #rrggbb.
+        first_colour, second_colour: as #rrggbb.
     Returns: 1 to 21.
     Source: WCAG 2.2, relative luminance and contrast ratio.
     """
@@ -155,7 +155,7 @@ def match_luminance(colour: str, reference: str) -> str:
     """A colour of the same hue that is as light as another: it has the contrasts of that, up to rounding.
 
     Args:
-        colour, other: as #rrggbb.
+        colour, reference: as #rrggbb.
     """
     hue, _, saturation = colorsys.rgb_to_hls(*_colour_channels(colour))
     low, high = 0.0, 1.0

@@ -29,8 +29,8 @@ class NoisyCounts:
     """Noisy numbers of persons by their number of records.
 
     Attributes:
-        firsts, lasts: the least and the largest number of records of each bin.
-        persons: noisy numbers of persons.
+        bin_starts, bin_ends: the least and the largest number of records of each bin.
+        counts: noisy numbers of persons.
         deviation: of the noise in each, persons.
         width: half width of a 95 % interval, in standard errors.
         laplace: whether the noise is Laplace's; else it is Gaussian.

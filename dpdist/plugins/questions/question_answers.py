@@ -288,8 +288,6 @@ def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
     is_candidate = np.append(values >= -widths, True) & np.insert(values <= widths, 0, True)
     candidates = np.flatnonzero(is_candidate)
     estimate = int((values < 0).sum())
-    if candidates.size == 0:
-        return estimate, estimate, estimate
     return estimate, min(int(candidates[0]), estimate), max(int(candidates[-1]), estimate)
 
 

@@ -96,7 +96,7 @@ def releases_in(
     """Whole releases of a data set below a folder, by period and id; and of each folder that is left out, why.
 
     Args:
-        ledger, known: a ledger's name, and the release of each certificate that it has published, by the SHA-256 of its bytes.
+        ledger, published_releases: a ledger's name, and the release of each certificate that it has published, by the SHA-256 of its bytes.
         earlier: a site: files of folders that it was written from are not read again unless they changed.
     Raises: InvalidInput when there are none.
     """

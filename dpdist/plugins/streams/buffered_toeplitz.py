@@ -38,7 +38,7 @@ class BufferedCoefficients:
 
     Attributes:
         rates: decay of each exponential of the coefficients, ``amplitudes`` their sizes: c_k = sum of share exp(-rate k) for k >= 1.
-        reading_rates, reading_shares: the same of what reads them, from k = 0 on.
+        reading_rates, reading_amplitudes: the same of what reads them, from k = 0 on.
         cost: total variance at noise multiplier 1.
     """
 

@@ -153,7 +153,7 @@ def estimate_bound_loss(
         scales: units of each number of the head.
         ends: of the rungs of each ladder.
         bin_units: units of one that lies on the end of a rung.
-        width, seen: of intervals and ladders.
+        width, detection_errors: of intervals and ladders.
     """
     head, rest = values[: len(scales)] / np.array(scales), values[len(scales) :].reshape(-1, ends.size)
     histograms = tuple(

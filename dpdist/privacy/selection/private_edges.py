@@ -27,7 +27,7 @@ class Runs:
     """Neighbouring values of a range that have the same scores.
 
     Attributes:
-        firsts, times: the first value of each run, and how many it has.
+        first_values, times: the first value of each run, and how many it has.
         below, upto: records below each value, and up to it.
     """
 
@@ -69,7 +69,7 @@ class Runs:
         """One value, chosen by its score.
 
         Args:
-            parts, target: as for ``scores``.
+            units_per_record, target: as for ``scores``.
             rate: what scores are multiplied with.
             number: of the first of two draws.
             end: an end of the range once more, with the score that it has for targets beyond all records.
@@ -109,7 +109,7 @@ class EdgeSplit:
     Attributes:
         number: of the edge, in rising order.
         level: 0 for the edge that is chosen first.
-        fewer, more: the edges that are chosen in its two parts are number - fewer .. number + more.
+        edges_below, edges_above: the edges that are chosen in its two parts are number - edges_below .. number + edges_above.
         record_share: the share of the part's records up to the edge.
         rate: what scores are multiplied with.
     """

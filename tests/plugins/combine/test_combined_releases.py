@@ -218,6 +218,36 @@ def test_what_cannot_be_combined_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_every_two_releases_declare_the_same_values(releases: Path, place: int) -> None:
+    """Not only the first and each other one: one of three may have published no domain, or lack the attribute."""
+    known = edition(releases, "whole", release="known")
+    assert known.measurement is not None
+    domain = known.measurement.domain
+    attributes = [replace(each, categories=("m", "f")) if each.name == "sex" else each for each in domain.attributes]
+    other = replace(known.measurement, domain=replace(domain, attributes=tuple(attributes)))
+    editions = [known, replace(edition(releases, "whole", release="other"), measurement=other)]
+    combined_editions.check_comparable([known, edition(releases, "pairs")])
+    editions.insert(place, unmeasured(releases, "whole"))
+    with pytest.raises(InvalidInput, match="'known' and 'other' declare different values of 'sex'"):
+        combined_editions.check_comparable(editions)
+
+
+@pytest.mark.parametrize("negative", [(), (0,), (1,)])
+def test_intervals_are_cut_at_zero_only_where_no_release_has_negative_cells(
+    releases: Path, negative: tuple[int, ...]
+) -> None:
+    """As those with the total of a person's amounts bounded do, whose certificates name no end."""
+    weeks = [edition(releases, name, period=day) for name, day in (("younger", "2026-01-12"), ("pairs", "2026-01-05"))]
+    for place in negative:
+        weeks[place] = replace(weeks[place], certificate={**weeks[place].certificate, "confidence": {"level": 0.95}})
+    both = combine_releases(weeks)
+    nothing = [(group, (np.zeros(group.queries), np.ones(group.queries))) for group, _ in both.groups]
+    ends = table_of(replace(both, groups=nothing)).select(["low_95", "high_95"]).to_pylist()
+    assert {round(end["high_95"], 3) for end in ends} == {1.96}
+    assert {round(end["low_95"], 3) for end in ends} == {-1.96 if negative else 0.0}
+
+
 def test_the_command_writes_a_folder(
     releases: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -274,7 +274,10 @@ def test_rules_and_dashboard_ask_for_metrics_that_exist(home: Path, tmp_path: Pa
     monkeypatch.setattr("dpdist.plugins.observability.metrics.certificate_ends", lambda: [("ca-file", 0.0)])
     observed(tmp_path, home, period="2026-11-09")
     run_recorder.record_failure(home, "small", "OutOfMemory")
-    there = {line.split("{")[0].split(" ")[0] for line in exported_metrics(home).splitlines() if not line.startswith("#")}
+    lines = [line for line in exported_metrics(home).splitlines() if not line.startswith("#")]
+    there = {line.split("{")[0].split(" ")[0] for line in lines}
+    named_otherwise = {line.split("{")[0].split(" ")[0] for line in lines if '{dataset="' not in line}
+    assert named_otherwise == {"dpdist_ledger_up", "dpdist_dask_certificate_end_timestamp_seconds"}
     rules = yaml.safe_load(RULES.read_text())
     asked = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
     dashboard = json.loads((RULES.parent / "dashboard.json").read_text())

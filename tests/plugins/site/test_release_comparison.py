@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpdist.plugins.page.assets import embed_json
 from dpdist.plugins.site.editions import Edition
-from dpdist.plugins.site.release_comparison import differences, may_share_noise
-from dpdist.plugins.site.trends import Answers, period_axis, trend_charts
+from dpdist.plugins.site.release_comparison import _comparison_data, differences, may_share_noise
+from dpdist.plugins.site.trends import Answers, ReaderNames, period_axis, read_answers, trend_charts
 
 
 def answers(values: list[float], half: float, group: str = "g") -> Answers:
@@ -69,6 +72,20 @@ def test_common_noise_is_seen() -> None:
     streams = [certificate(name, stream={"name": "clicks"}) for name in ("c", "d")]
     assert may_share_noise(*streams)
     assert not may_share_noise(streams[0], certificate("e", stream={"name": "views"}))
+
+
+def test_intervals_without_a_lower_end_have_no_half_width(tmp_path: Path) -> None:
+    """As beside suppressed answers whose cells may be negative: a page holds no infinite number, which JSON does not have."""
+    (tmp_path / "answers.csv").write_text(
+        "group,query,age,answer,standard_error,low_95,high_95\nage,age 1,1,30.0,12.0,-inf,60.0\nage,age 2,2,90.0,12.0,66.0,114.0\n"
+    )
+    edition = replace(certificate("a", queries=2, files={}), folder=tmp_path)
+    found = read_answers(edition, ReaderNames({}, {}))
+    (_, unknown), (_, known) = found["age"].values()
+    assert np.isnan(unknown)
+    assert known == 24.0
+    data = json.loads(embed_json(_comparison_data([edition], {"a": found})))
+    assert data["releases"]["a"] == [[30.0, 90.0], [None, 24.0]]
 
 
 def test_periods_are_as_far_apart_as_their_days() -> None:

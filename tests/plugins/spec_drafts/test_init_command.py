@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import json
 import os
 import pty
 import re
@@ -23,6 +24,7 @@ import yaml
 
 from dpdist.errors import InvalidSpec
 from dpdist.plugins.spec_drafts import file_columns, init_command
+from dpdist.plugins.spec_drafts.declared_values import BINS, Column, value_lines
 from dpdist.spec import load
 from tests.case_selection import slow_after_first
 from tests.support import small_release
@@ -272,6 +274,25 @@ def test_refusals_are_one_line(said: str, records_folder: Path, command: Command
     assert not VALUES.search(refused.err)
     assert "Ada" not in refused.err
     assert {each.name for each in records_folder.glob("*.yaml")} == {"taken.yaml"}
+
+
+ENDS = [sign * digits * 10.0**power for sign in (-1, 1) for digits in (1, 3, 4.75, 9.99) for power in (-3, 0, 2, 7)]
+
+
+@pytest.mark.parametrize("low", [0.0, *ENDS])
+def test_bins_of_public_numbers_are_round_even_and_hold_them_all(low: float) -> None:
+    """Wherever the smallest and the largest of them lie: about ten, of a width of 1, 2 or 5 times a power of ten."""
+    for high in sorted({low, *(end for end in (0.0, *ENDS) if end > low)}):
+        first, _ = value_lines(Column("of", "number", (low, high)))
+        edges = np.array(json.loads(first.removeprefix("edges: ")))
+        width = edges[1] - edges[0]
+        assert np.diff(edges) == pytest.approx(width, rel=1e-4)
+        assert edges[0] - 1e-6 * width <= low <= high <= edges[-1] + 1e-6 * width
+        assert len(edges) == 2 or (edges[1] > low and edges[-2] <= high + 1e-6 * width)
+        assert len(edges) - 1 <= BINS + 2
+        assert len(edges) - 1 >= (BINS / 2 - 1 if high - low > 1e-6 * abs(high) else 1)
+        assert f"{width:.0e}"[0] in "125"
+        assert width == pytest.approx(float(f"{width:.0e}"), rel=1e-4)
 
 
 def test_a_data_set_is_named_after_its_file_in_plain_letters() -> None:
