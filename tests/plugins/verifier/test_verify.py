@@ -167,6 +167,17 @@ OTHERS: dict[str, dict[str, Any]] = {
     "whole numbers, suppressed": {"postprocess": {"integer": True, "suppress": {"below": 50}}},
     "whole numbers": {"postprocess": {"integer": "unbiased"}},
     "non-negative": {"postprocess": {"non_negative": True}, "mechanism": "coa"},
+    "days, months and names of the publisher's": {
+        "table": pa.table({"age": [-4, 3, 7, 22], "sex": ["f", "m", "", "x"], "day": [f"2026-0{month}-05" for month in (1, 2, 3, 4)]}),
+        "domain": {
+            "age": {"edges": [0, 5, 10, 20], "outside": "clip"},
+            "sex": {"categories": ["f", "m"], "labels": ["women", "men"], "missing": "not said", "other": "others",
+                    "levels": {"all": {"both": ["f", "m"]}}},
+            "day": {"dates": {"from": "2026-01-03", "to": "2026-03-09"}, "outside": "clip", "levels": {"month": "month"}},
+        },
+        "mechanism": "identity",
+        "workload": [{"marginals": {"of": [["age", "sex"], ["all", "month"], []]}}, {"ranges": {"of": ["age"]}}, {"cdf": {"of": "day"}}],
+    },
     "values left out": {"domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
                         "workload": [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"ways": [1]}}]},
     "a public total": {"postprocess": {"known": [{"count": 3000}]}},
