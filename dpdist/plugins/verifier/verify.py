@@ -3889,7 +3889,7 @@ def check_bins(attribute: Facts, bins: int) -> None:
 
 def check_weights(release: ReleaseClaims, name: str) -> None:
     """The words on the weights that prove a bound."""
-    if (facts := release.facts[name]) is None:
+    if (facts := release.facts.get(name)) is None:
         return
     near(facts["weights"] in ("cells", "equal", "persons", "products"), True, label=f"a word on the weights of {name!r}: ")
     near(list(facts["attributes"]), sorted({*facts["attributes"]}), label=f"order of attributes of {name!r}: ")
@@ -3927,7 +3927,7 @@ def check_measurement(release: ReleaseClaims) -> str:
         named = [[(group.name, group.unit) for group in part.groups] for part in (horizon, release)]
         near(named[0], named[1], label="queries of the horizon: ")
         near((bool(horizon.z.any()), horizon.facts["measurement"]), (False, ""), label="values of the horizon: ")
-        near(all(release.facts[name] is None for name in ("bound", "largest")), True, label="bounds beside the horizon: ")
+        near(all(release.facts.get(name) is None for name in ("bound", "largest")), True, label="bounds beside the horizon: ")
     return ""
 
 
