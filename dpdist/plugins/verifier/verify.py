@@ -69,7 +69,7 @@ class UncheckedClaim(Exception):
     """Why a claim cannot be checked."""
 
 
-def near(claimed: Any, recomputed: Any, tolerance: float = 0.0, label: str = "") -> str:
+def near(claimed: Any, recomputed: Any, tolerance: float = 0.0, *, label: str) -> str:
     """Accept a value, a number up to a relative tolerance. Raises: WrongClaim, or UncheckedClaim where nothing is claimed."""
     if claimed is None:
         raise UncheckedClaim("none is claimed")
@@ -90,7 +90,7 @@ def check_at_least(claimed: Any, recomputed: Any, tolerance: float = 0.0, max_ex
 
     Raises: WrongClaim, or UncheckedClaim where nothing is claimed.
     """
-    near(claimed, claimed)
+    near(claimed, claimed, label="")
     above = claimed >= recomputed or (tolerance and claimed >= recomputed * (1 - tolerance))
     if not above or (max_excess < math.inf and claimed > recomputed * (1 + max_excess)):
         raise WrongClaim(f"found {claimed}, recomputed {recomputed}")
@@ -1941,7 +1941,7 @@ class ReleaseClaims:
             check_at_least(bound, lower_bound, 1e-9)
         return f"{len(round_terms)} rounds"
 
-    def statistics(self, title: str) -> tuple[list[Statistic], list[dict[str, str | None]]]:
+    def statistics(self, title: str) -> tuple[list[Statistic], list[RowTexts]]:
         """All of a title, such as 'mean of amount by branch': one for each row of the queries that count their records, and its texts."""
         statistic_name, _, rest = title.partition(" of ")
         names, _, group_text = rest.partition(" by ")
@@ -2006,7 +2006,7 @@ class ReleaseClaims:
         near((len(table), facts["rows"]), (len(expected), len(expected)), label="rows: ")
         for number, (row, (statistic_name, recomputed, row_texts)) in enumerate(zip(table, expected, strict=True), start=1):
             near(row.get("statistic", "mean"), statistic_name, label=f"row {number}: statistic: ")
-            check_row(number, row, row_texts)
+            row_texts.check(number, row, *(("mean",) if name == "means.csv" else ("statistic", "value")))
             tolerance = 6e-4 * min(
                 (entry[1] for kind, entry, _ in expected if kind == statistic_name and entry[1]), default=1e3
             )
@@ -2038,13 +2038,13 @@ class ReleaseClaims:
         kind, noise = (
             ("RandomizedResponseDpEvent", "noise_parameter") if self.laplace else ("GaussianDpEvent", "noise_multiplier")
         )
-        near(event["class_name"], kind)
+        near(event["class_name"], kind, label="event: ")
         expected = (
             2 * math.exp(-self.privacy["epsilon"]) / (1 + math.exp(-self.privacy["epsilon"]))
             if self.laplace
             else 1 / math.sqrt(2 * Fraction(self.privacy["rho"]))
         )
-        return near(event[noise], expected, 1e-12)
+        return near(event[noise], expected, 1e-12, label=f"{noise}: ")
 
     def check_files(self) -> str:
         named, folder = self.certificate["files"], self.folder.resolve()
@@ -2061,7 +2061,7 @@ class ReleaseClaims:
             near(self.signed or self.public_key is not None, False, label="a signature is asked for, and there is none: ")
             raise UncheckedClaim("the release is not signed")
         signature_file, text = read_json(self.folder / "release.json.sig"), (self.folder / "release.json").read_bytes()
-        near((signature_file["algorithm"], signature_file["sha256"]), ("Ed25519", sha256(text)))
+        near((signature_file["algorithm"], signature_file["sha256"]), ("Ed25519", sha256(text)), label="signed: ")
         is_valid = is_signature(
             bytes.fromhex(signature_file["public_key"]), text, bytes.fromhex(signature_file["signature"])
         )
@@ -2129,15 +2129,17 @@ class ReleaseClaims:
             near(stream["steps"] in self.shape, True, label=f"whether a series has {stream['steps']} steps: ")
             if "horizon.npz" in self.certificate["files"]:
                 near(stream["of"], math.prod(self.whole_horizon.shape), label="cells of the whole horizon: ")
-        return near((self.facts["release"], self.facts["measurement"]), (self.certificate["release"], self.digest))
+        return near(
+            (self.facts["release"], self.facts["measurement"]), (self.certificate["release"], self.digest), label="of: "
+        )
 
     def check_noise(self) -> str:
         noise = self.facts["noise"]
         near((self.privacy["noise"].lower(), self.scale), (noise["kind"], noise["scale"]), label="kind and scale: ")
-        return near(float(noise["deviation"]), self.deviation, 1e-12)
+        return near(float(noise["deviation"]), self.deviation, 1e-12, label="deviation: ")
 
     def check_rho(self) -> str:
-        near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, "rho_decimal: ")
+        near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, label="rho_decimal: ")
         measured = self.pure**2 / 2 if self.laplace else Fraction(self.squared, 2 * self.scale**2)
         selected = sum((Fraction(selection["rho"]) for selection in self.selections), Fraction(0))
         return check_at_least(
@@ -2180,7 +2182,7 @@ class ReleaseClaims:
             )
             values = values[3 + 2 * len(rungs) :]
         near(len(values), 0, label="numbers that are left over: ")
-        return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, recomputed)
+        return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, recomputed, "")
 
     def check_completeness(self) -> str:
         """Shares with a missing value and outside the domain, from three noisy numbers: each record, or person, is in one of them."""
@@ -2198,7 +2200,9 @@ class ReleaseClaims:
         noise = [deviation**2 * n for n in (1, 1, 3)]
         shares = [share_with_interval(float(count), float(counts.sum()), noise, self.width) for count in counts[1:]]
         return near_all(
-            {name: facts[name] for name in ("missing", "outside")}, dict(zip(("missing", "outside"), shares, strict=True))
+            {name: facts[name] for name in ("missing", "outside")},
+            dict(zip(("missing", "outside"), shares, strict=True)),
+            "",
         )
 
     def check_edges(self) -> str:
@@ -2235,7 +2239,7 @@ class ReleaseClaims:
             check_share(self, facts, "the edges")
             first_edge, *_, last_edge = edges = [Fraction(entry) for entry in facts["edges"]]
             near(edges == sorted(set(edges)) and len(edges) <= facts["bins"] + 1, True, label="different edges in order: ")
-            near(float(last_edge - first_edge), facts["step"] * facts["values"], 1e-9, "the range: ")
+            near(float(last_edge - first_edge), facts["step"] * facts["values"], 1e-9, label="the range: ")
             named, _, _ = self.certificate["method"]["attributes"][facts["of"]]["values"].partition(";")
             near(named, bins_in_words(facts["edges"]), label="the bins that are counted: ")
         return remark
@@ -2252,7 +2256,12 @@ class ReleaseClaims:
     def check_largest(self) -> str:
         worst = [row["worst"] for row in self.mechanism["compared"] if row["mechanism"] == self.mechanism["name"]]
         near(len(worst), 1, label=f"how often {self.mechanism['name']!r} is among the compared mechanisms: ")
-        return near(worst[0], self.variance and max(float(variances.max()) for _, variances, _ in self.answers) ** 0.5, 1e-5)
+        return near(
+            worst[0],
+            self.variance and max(float(variances.max()) for _, variances, _ in self.answers) ** 0.5,
+            1e-5,
+            label="largest error: ",
+        )
 
     def check_gap_of_largest(self, claimed: Any) -> str:
         near(self.mechanism["objective"] in ("total", "worst"), True, label="objective total or worst: ")
@@ -2262,17 +2271,17 @@ class ReleaseClaims:
             near("weights" if self.facts["largest"] else "none", "none", label="weights of the largest error: ")
             return "none is claimed"
         near(self.mechanism["objective"], "worst", label="objective: ")
-        return near(claimed, claimed) or check_at_least(
+        return near(claimed, claimed, label="") or check_at_least(
             1 + claimed, self.whole_horizon.largest_cost / self.whole_horizon.bound_of_largest, 3e-6, max_excess=3e-6
         )
 
     def check_bound(self, claimed: Any) -> str:
-        if not near(claimed, claimed) and not self.bound >= claimed * (1 - 3e-6):
+        if not near(claimed, claimed, label="") and not self.bound >= claimed * (1 - 3e-6):
             raise WrongClaim(f"found {claimed}, recomputed {self.bound}")
         return ""
 
     def check_gap(self, claimed: Any) -> str:
-        return near(claimed, claimed) or check_at_least(1 + claimed, self.cost / self.bound, 3e-6)
+        return near(claimed, claimed, label="") or check_at_least(1 + claimed, self.cost / self.bound, 3e-6)
 
 
 def person_groupings(factor: AxisFactor, attribute: Facts) -> list[tuple[int, int, float]]:
@@ -2382,7 +2391,7 @@ def amount_bound_loss(
     return {**estimates, "excess": {"estimate": value, "low_95": value - half_width, "high_95": value + half_width}}
 
 
-def near_all(claimed: Any, recomputed: Any, label: str = "") -> str:
+def near_all(claimed: Any, recomputed: Any, label: str) -> str:
     """Accept nested numbers that were rounded to four digits. Raises: WrongClaim."""
     if isinstance(recomputed, dict):
         near(sorted(claimed), sorted(recomputed), label=f"{label}parts: ")
@@ -2714,13 +2723,13 @@ def check_words(release: ReleaseClaims) -> str:
     if release.laplace:
         pure = "pure differential privacy (epsilon-DP)"
         definition = "approximate differential privacy ((epsilon, delta)-DP)" if release.selections else pure
-    near(release.privacy["definition"], definition)
+    near(release.privacy["definition"], definition, label="definition: ")
     unit = unit_of(release.certificate)
     if "unit_kind" in release.privacy:  # which of the two a unit called "records" is, decides its sentences
         kinds = ("counted", "records") if release.privacy["unit"] == "records" else ("counted",)
         allowed = ("persons",) if release.privacy["bound_enforced_while_counting"] else kinds
         near(release.privacy["unit_kind"] in allowed, True, label=f"kind of unit {release.privacy['unit_kind']!r}: ")
-    near(release.privacy["one_change"], unit.changes)
+    near(release.privacy["one_change"], unit.changes, label="one change: ")
     if (
         release.privacy["bound"].replace("is covered less", "has less protection") not in unit.bounds
     ):  # as it was said before
@@ -2743,12 +2752,13 @@ def check_meaning(release: ReleaseClaims) -> str:
         raise WrongClaim(f"found at most {share}, recomputed {ends[1]}")
     hidden = f"{unit.subject} {'are' if unit.several else 'is'} in the data"
     hidden += f", or what {unit.content}" if release.privacy["neighbours"] == "replace-one" else ""
-    near(facts["headline"], f"Noise was added to every number, {strength(share)} {hidden}.")
+    near(facts["headline"], f"Noise was added to every number, {strength(share)} {hidden}.", label="headline: ")
     return near(
         facts["guess"],
         f"Imagine somebody who knows all the rest and must say whether {unit.one} {'are' if unit.several else 'is'} in the data. If they "
         f"wrongly say yes in {100 * FALSE_ALARMS:g} of 100 cases where the answer is no, they rightly say yes in at most "
         f"{100 * share:g} of 100 cases where it is yes. Blind guessing gets {100 * FALSE_ALARMS:g}.",
+        label="guess: ",
     )
 
 
@@ -2850,7 +2860,7 @@ def check_grid(release: ReleaseClaims) -> str:
     if release.mechanism["name"] in UNSCALED or release.mechanism.get("design") == UNSCALED_DESIGN:
         raise UncheckedClaim(f"rows of {release.mechanism['name']} have no length of their own")
     check_known(release, [release.mechanism["name"]])
-    return near(release.privacy["grid_spacing"], release.whole_horizon.share_length_squared**-0.5, 1e-3)
+    return near(release.privacy["grid_spacing"], release.whole_horizon.share_length_squared**-0.5, 1e-3, label="spacing: ")
 
 
 def check_confidence(release: ReleaseClaims) -> str:
@@ -3204,7 +3214,11 @@ def check_decimals(release: ReleaseClaims) -> str:
     shown = [error for row in table_of(release, "answers.csv") for error in numbers_in(row, "standard_error") if error]
     if shown:
         wanted |= {max(0, 3 - math.floor(math.log10(min(shown) * (1 + off)))) for off in (-1e-3, 1e-3)}
-    return "" if release.certificate["decimals"] in wanted else near(release.certificate["decimals"], max(wanted))
+    return (
+        ""
+        if release.certificate["decimals"] in wanted
+        else near(release.certificate["decimals"], max(wanted), label="decimals: ")
+    )
 
 
 def check_budget(release: ReleaseClaims) -> str:
@@ -3491,7 +3505,7 @@ def check_selections(release: ReleaseClaims) -> str:
     for facts in release.selections:
         what = f"the names of {facts['attribute']}"
         scale, threshold, laplace = int(facts["scale"]), float(facts["threshold"]) * 2**UNIT_BITS, release.laplace
-        near(float(facts["deviation"]), deviation_of(scale, laplace) / 2**UNIT_BITS, 1e-12, f"deviation of {what}: ")
+        near(float(facts["deviation"]), deviation_of(scale, laplace) / 2**UNIT_BITS, 1e-12, label=f"deviation of {what}: ")
         check_share(release, facts, what)
         per_person = facts["names_per_person"]
         near(per_person is not None, enforced, label=f"whether persons share weights out among {what}: ")
@@ -3565,7 +3579,7 @@ def check_quantiles(release: ReleaseClaims) -> str:
         )
         near(each["beyond"] >= beyond * (1 - 1e-9), True, label="ends that miss their quantile at most 25 times of 1,000: ")
         column = facts["columns"][each["of"]]
-        near((column["to"] - column["from"]) / column["step"] + 1, each["values"], 1e-9, "values: ")
+        near((column["to"] - column["from"]) / column["step"] + 1, each["values"], 1e-9, label="values: ")
     for name, column in facts["columns"].items():
         words = f"amounts from {column['from']:,.12g} to {column['to']:,.12g} in steps of {column['step']:,.12g}"
         near(column["values"], words, label=f"amounts of {name}: ")
@@ -3927,7 +3941,9 @@ def check_measurement(release: ReleaseClaims) -> str:
         named = [[(group.name, group.unit) for group in part.groups] for part in (horizon, release)]
         near(named[0], named[1], label="queries of the horizon: ")
         near((bool(horizon.z.any()), horizon.facts["measurement"]), (False, ""), label="values of the horizon: ")
-        near(all(release.facts.get(name) is None for name in ("bound", "largest")), True, label="bounds beside the horizon: ")
+        near(
+            all(release.facts.get(name) is None for name in ("bound", "largest")), True, label="bounds beside the horizon: "
+        )
     return ""
 
 
@@ -3939,25 +3955,37 @@ def interval_texts(factor: AxisFactor, values: Sequence[str]) -> list[str] | Non
     return [f"{values[low]} .. {values[high]}" for low, high in ends] if np.array_equal(factor.dense, intervals) else None
 
 
+def title_parts(release: ReleaseClaims, group: Rows) -> list[str]:
+    """What the title of a table of counts or of sums names, factor by factor; of intervals the word "ranges"; else nothing."""
+    amounts = sum("amounts" in release.facts["attributes"][axis] for axis in group.axes)
+    name = group.name.lstrip("'")
+    asked = name.partition(" by ")[2] if amounts else name
+    parts = asked.split(" x ")
+    return ["ranges"] if asked.startswith("ranges of ") else parts if len(parts) == len(group.axes) - amounts else []
+
+
 def texts_along(release: ReleaseClaims, group: Rows, position: int, kind: str) -> tuple[str, list[str] | None]:
     """The column of a factor of a group, and what its rows are called; None where no file says it."""
-    axis, factor, name = group.axes[position], group.factors[position], group.name.lstrip("'")
+    axis, factor = group.axes[position], group.factors[position]
     attribute = release.facts["attributes"][axis]
     if "amounts" in attribute:
-        word, _, of = name.partition(" of ")
+        word, _, of = group.name.lstrip("'").partition(" of ")
         deviations = word == "products"
         own = attribute["name"] in re.split(" by |, ", of)[0].split(" and ")
         return attribute["name"], ["count" if not own else "deviations" if deviations else word]
+    titles = title_parts(release, group)
     for index, level in enumerate(attribute.get("levels", ()) if kind == "matrix" else ()):
-        if re.search(rf"(^| ){re.escape(level['name'])}($| )", name):
+        if titles[position : position + 1] == [level["name"]]:
             rows, texts = rows_of_level(attribute, index, release.shape[axis])
             near(np.array_equal(rows, factor.dense), True, label=f"whether {level['name']!r} groups the values so: ")
             return level["name"], texts
     if kind == "total":
         return attribute["name"], ["all"]
     values = value_texts(attribute)
+    if "line" in attribute and kind != "identity":
+        return attribute["name"], None  # comparisons of a number, by words of their own
     if kind == "matrix":
-        return attribute["name"], interval_texts(factor, values) if "ranges of " in name else None
+        return attribute["name"], interval_texts(factor, values) if titles[:1] == ["ranges"] else None
     if kind == "prefix":
         texts = [f"up to {value}" for value in values]
     elif kind == "ranges":
@@ -3968,49 +3996,63 @@ def texts_along(release: ReleaseClaims, group: Rows, position: int, kind: str) -
     return attribute["name"], texts[: factor.rows]
 
 
-def texts_of_group(
-    release: ReleaseClaims, group: Rows, facts: Facts, statistic: str = ""
-) -> Iterator[dict[str, str | None]]:
-    """What stands in the columns of each row of a group: nothing in those that are not named, None where no file says it.
+@dataclass(frozen=True)
+class RowTexts:
+    """What stands in the row of an answer.
+
+    Attributes:
+        words: what its group is called.
+        columns: what stands in each column that the group names; None where no file says it.
+    """
+
+    words: str
+    columns: Mapping[str, str | None]
+
+    def check(self, number: int, row: Facts, *others: str) -> None:
+        """The texts of a row, of which the query is made of those in its columns. Raises: WrongClaim.
+
+        Args:
+            others: columns that are no texts of queries, beside those of all tables.
+        """
+        texts = {name: str(row[name] or "").lstrip("'") for name in {*row} - {"group", *NUMBERS, *others}}
+        named = {f"attribute_{name}" if name in RESERVED else name: text for name, text in self.columns.items()}
+        near(sorted(named.keys() - texts), [], label=f"row {number}: columns that are missing: ")
+        for name in texts.keys() - {"query"}:
+            expected = named.get(name, "")
+            if expected is not None and texts[name] != expected.lstrip("'"):
+                raise WrongClaim(f"row {number}: {name} is {texts[name]!r}, recomputed {expected!r}")
+        if named:
+            words = [texts[name] for name in named]
+            asked = [f"{name} {text}" for name, text in zip(self.columns, words, strict=True) if text]
+            if own := words[0] == self.words:  # a question that is called by its own words
+                unknown = [text for text, expected in zip(words, self.columns.values(), strict=True) if expected is None]
+                near([text for text in unknown[1:] if text], [], label=f"row {number}: texts beside its own words: ")
+            query = words[0] if own or words == ["all"] else ", ".join(asked)
+            near(texts["query"], query.lstrip("'"), label=f"row {number}: query: ")
+
+
+def texts_of_group(release: ReleaseClaims, group: Rows, facts: Facts, statistic: str = "") -> Iterator[RowTexts]:
+    """What stands in the columns of each row of a group.
 
     Args:
         facts: the group as the measurement has it.
         statistic: the title of statistics whose records the group counts; their rows say nothing of amounts.
     """
+    words = statistic.partition(" by ")[2] or group.name.lstrip("'")
     kinds, attributes = [str(factor_facts["kind"]) for factor_facts in facts["factors"]], release.facts["attributes"]
     if len(kinds) != len(group.axes):  # rows over the cells of several attributes have words of their own
-        yield from itertools.repeat({"query": None}, group.rows)
+        yield from itertools.repeat(RowTexts(words, {}), group.rows)
         return
     positions = [k for k, axis in enumerate(group.axes) if not (statistic and "amounts" in attributes[axis])]
     columns = [texts_along(release, group, position, kinds[position]) for position in positions]
-    words = statistic.partition(" by ")[2] or group.name.lstrip("'")
-    if group.rows == 1 and any(texts is None for _, texts in columns):  # a question that is called by its own words
-        columns = [(name, ([words] if place == 0 else texts or [""])) for place, (name, texts) in enumerate(columns)]
+    rows = [group.factors[position].rows for position in positions]
     if not columns:  # a statistic of all records
-        columns = [(attributes[0]["name"], ["all"])]
+        columns, rows = [(attributes[0]["name"], ["all"])], [1]
     heads = [name for name, _ in columns]
-    rows = [group.factors[position].rows for position in positions] or [1]
-    every = [[*(texts or itertools.repeat(None, count))] for (_, texts), count in zip(columns, rows, strict=True)]
-    for texts in itertools.product(*every):
-        named = [
-            text if len(texts) == 1 and text == "all" else f"{head} {text}"
-            for head, text in zip(heads, texts, strict=True)
-            if text
-        ]
-        query = words if texts[0] == words else None if None in texts else ", ".join(named)
-        yield {"query": query, **dict(zip(heads, texts, strict=True))}
-
-
-def check_row(number: int, row: Facts, expected: Mapping[str, str | None]) -> None:
-    """A row of a table against what stands in its columns. Raises: WrongClaim."""
-    columns = {*row} - {"group", "statistic", *NUMBERS, "mean", "value"}
-    names = {f"attribute_{name}" if name in RESERVED else name: text for name, text in expected.items() if name != "query"}
-    near(sorted(names.keys() - columns), [], label=f"row {number}: columns that are missing: ")
-    for column in columns:
-        text = expected["query"] if column == "query" else names.get(column, "")
-        found = str(row[column] or "").lstrip("'")
-        if text is not None and found != text.lstrip("'"):
-            raise WrongClaim(f"row {number}: {column} is {found!r}, recomputed {text!r}")
+    for texts in itertools.product(
+        *([*(texts or itertools.repeat(None, count))] for (_, texts), count in zip(columns, rows, strict=True))
+    ):
+        yield RowTexts(words, dict(zip(heads, texts, strict=True)))
 
 
 def check_texts(release: ReleaseClaims) -> str:
@@ -4024,7 +4066,7 @@ def check_texts(release: ReleaseClaims) -> str:
     number = 0
     for number, (row, texts) in enumerate(itertools.zip_longest(table, itertools.compress(expected, shown)), start=1):
         near((row is None, texts is None), (False, False), label=f"whether row {number} is missing, or one too many: ")
-        check_row(number, row, texts)
+        texts.check(number, row)
     return f"{number:,} rows"
 
 
@@ -4697,7 +4739,9 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "parts of release.json": check_leaves,
     "words of the guarantee": check_words,
     "unit of protection": lambda r: near(
-        r.privacy["neighbours"], "replace-one" if "replaced" in r.privacy["one_change"] else "add-remove"
+        r.privacy["neighbours"],
+        "replace-one" if "replaced" in r.privacy["one_change"] else "add-remove",
+        label="neighbours: ",
     ),
     "sensitivity": lambda r: check_at_least(r.squared, r.farthest, max_excess=r.most_sensitivity_excess),
     "noise": ReleaseClaims.check_noise,
