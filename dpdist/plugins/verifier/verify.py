@@ -4575,7 +4575,7 @@ NUMBERS = {
     "low_95": "lower end of the 95 % interval; empty where none can be given",
     "high_95": "upper end of the 95 % interval; empty where none can be given",
 }
-RESERVED = ("group", "query", *NUMBERS)
+RESERVED = ("group", "query", "statistic", "of", "at", "mean", "value", *NUMBERS)
 """Columns that are none of an attribute's: one of such a name has ``attribute_`` before it."""
 TEXTS = {"group": "the group of queries that the answer belongs to", "query": "the query, as on the page"}
 """What columns of answers mean."""
@@ -4587,7 +4587,7 @@ def meaning_of(release: ReleaseClaims, column: str) -> str | None:
     if column in NUMBERS or column in TEXTS:
         return NUMBERS.get(column) or TEXTS[column]
     for name, facts in method.get("sums", {}).items():
-        if column in (name, f"{name}_"):
+        if column in (name, f"attribute_{name}"):
             unit, what = f", in {facts['unit']}" if facts["unit"] else "", facts["title"] or name
             told = f"'sum' where the answer is a sum of {what}{unit}, 'count' where it is how many records have an amount"
             if "variances" in release.certificate:
@@ -4597,13 +4597,13 @@ def meaning_of(release: ReleaseClaims, column: str) -> str | None:
                 )
             return f"{told}; empty where records are counted"
     for name, facts in method["attributes"].items():
-        if column in (name, f"{name}_"):
+        if column in (name, f"attribute_{name}"):
             unit = f", in {facts['unit']}" if facts.get("unit") else ""
             what = facts.get("title") or f"value or bin of {name!r}"
             return f"{what}{unit}: {facts.get('values', '')}; empty where the query does not name it"
     for name, facts in method["attributes"].items():
         for level in facts.get("levels", {}):
-            if column in (level, f"{level}_"):
+            if column in (level, f"attribute_{level}"):
                 return f"group of level {level!r} of {name!r}; empty where the query does not name it"
     return None
 

@@ -103,6 +103,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "several choices, Laplace noise": {"table": test_step_sequences.purchases(), **test_step_sequences.spec_changes("pure")},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
+    "attributes called like columns": {
+        "table": test_variances.table().rename_columns({"branch": "value", "age": "mean"}), "sums": {"amount": test_variances.SUMS["amount"]},
+        "domain": {"value": test_variances.DOMAIN["branch"], "mean": test_variances.DOMAIN["age"]},
+        "workload": [{"marginals": {"of": [["value"]]}, statistic: "amount"} for statistic in ("mean", "variance")],
+    },
     "tables that share no attribute, Laplace noise": {
         "records": {"path": "records.parquet", "columns": {"years": "age"}},
         "domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "years": {"from": 0, "to": 11, "other": "drop"}},
@@ -237,7 +242,7 @@ MIXED = {"mean error", "largest error"}
 UNCERTIFIED = {"gap to the optimum", "lower bound"}
 """Claims that are not made where one record is replaced: what is proven of one that comes or goes is no proof of it."""
 UNCHECKED: dict[str, set[str]] = {
-    **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances"), MIXED),
+    **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances", "attributes called like columns"), MIXED),
     "products of their own, asked twice": MIXED,
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise", "several choices, Laplace noise"), MIXED),
