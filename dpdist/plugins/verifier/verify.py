@@ -3773,7 +3773,7 @@ def check_quantile_rows(release: ReleaseClaims, facts: Facts) -> None:
         near(list(row["group"]), facts["by"], label="attributes by which records are grouped: ")
         for name in ("at", "value", "low_95", "high_95"):
             near(float(written[name]), row[name], 1e-9, label=f"{name} in quantiles.csv: ")
-        texts = [written[name].lstrip("'") for name in ("of", *facts["by"])]
+        texts = [written[name].lstrip("'") for name in ("of", *(column_of(name, written) for name in facts["by"]))]
         near(texts, [text.lstrip("'") for text in (row["of"], *row["group"].values())], label="row of quantiles.csv: ")
         near((row["of"], row["at"]) in wanted, True, label=f"whether {row['at']} of {row['of']} was asked for: ")
         groups.setdefault((row["of"], *row["group"].items()), []).append(row)
@@ -4015,7 +4015,7 @@ class RowTexts:
             others: columns that are no texts of queries, beside those of all tables.
         """
         texts = {name: str(row[name] or "").lstrip("'") for name in {*row} - {"group", *NUMBERS, *others}}
-        named = {f"attribute_{name}" if name in RESERVED else name: text for name, text in self.columns.items()}
+        named = {column_of(name, row): text for name, text in self.columns.items()}
         near(sorted(named.keys() - texts), [], label=f"row {number}: columns that are missing: ")
         for name in texts.keys() - {"query"}:
             expected = named.get(name, "")
@@ -4575,8 +4575,16 @@ NUMBERS = {
     "low_95": "lower end of the 95 % interval; empty where none can be given",
     "high_95": "upper end of the 95 % interval; empty where none can be given",
 }
-RESERVED = ("group", "query", "statistic", "of", "at", "mean", "value", *NUMBERS)
-"""Columns that are none of an attribute's: one of such a name has ``attribute_`` before it."""
+COLUMNS_OF_TABLES = ("group", "query", "statistic", "of", "at", "mean", "value", *NUMBERS)
+"""Columns of published tables beside those of attributes."""
+
+
+def column_of(name: str, columns: Iterable[str]) -> str:
+    """The column of an attribute among those of a table; an earlier version called it as other tables call a column of their own."""
+    own = f"attribute_{name}"
+    return own if name in COLUMNS_OF_TABLES and own in columns else name
+
+
 TEXTS = {"group": "the group of queries that the answer belongs to", "query": "the query, as on the page"}
 """What columns of answers mean."""
 
@@ -4587,7 +4595,7 @@ def meaning_of(release: ReleaseClaims, column: str) -> str | None:
     if column in NUMBERS or column in TEXTS:
         return NUMBERS.get(column) or TEXTS[column]
     for name, facts in method.get("sums", {}).items():
-        if column in (name, f"attribute_{name}"):
+        if column == column_of(name, [column]):
             unit, what = f", in {facts['unit']}" if facts["unit"] else "", facts["title"] or name
             told = f"'sum' where the answer is a sum of {what}{unit}, 'count' where it is how many records have an amount"
             if "variances" in release.certificate:
@@ -4597,13 +4605,13 @@ def meaning_of(release: ReleaseClaims, column: str) -> str | None:
                 )
             return f"{told}; empty where records are counted"
     for name, facts in method["attributes"].items():
-        if column in (name, f"attribute_{name}"):
+        if column == column_of(name, [column]):
             unit = f", in {facts['unit']}" if facts.get("unit") else ""
             what = facts.get("title") or f"value or bin of {name!r}"
             return f"{what}{unit}: {facts.get('values', '')}; empty where the query does not name it"
     for name, facts in method["attributes"].items():
         for level in facts.get("levels", {}):
-            if column in (level, f"attribute_{level}"):
+            if column == column_of(level, [column]):
                 return f"group of level {level!r} of {name!r}; empty where the query does not name it"
     return None
 

@@ -182,7 +182,8 @@ def test_what_is_not_checked_is_printed_with_its_reason(honest: Any, capsys: pyt
 
 
 PARTS = ("sums", "private categories", "steps of a person in several series", "days, months and names of the publisher's",
-         "attributes called like columns", "several choices, Laplace noise", "quantiles", "what bounds leave out", "variances", "suppressed", "persons by levels",
+         "attributes called like columns",
+         "several choices, Laplace noise", "quantiles", "what bounds leave out", "variances", "suppressed", "persons by levels",
          "modelled answers", "groups of a person", "values left out", "bounded totals", "wide tables", "completeness",
          "nested, add-remove", "tables that share attributes, Laplace noise")  # fmt: skip
 """Releases whose measurement and tables are altered part by part."""
