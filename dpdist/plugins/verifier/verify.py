@@ -1755,6 +1755,10 @@ class ReleaseClaims:
         bounds = {
             name: ((low - tolerance)[shown], (high + tolerance)[shown]) for name, low, high, tolerance in column_bounds
         }
+        if moved and not self.changed and not self.certificate["rounding"].get("held"):  # around the published whole number
+            tolerance, ends = (floor + 0.56 * 10.0**-digits)[shown], self.possible_ranges[shown].T
+            bounds["around"] = half[shown] - tolerance, widest[shown] + tolerance
+            bounds["possible"] = ends[0] - tolerance, ends[1] + tolerance
         return shown, names[shown], bounds
 
     def shown_among(self, names: Array, values: Array, errors: Array, moved: float, asked: Array) -> Array:
@@ -1821,6 +1825,10 @@ class ReleaseClaims:
             near(row["group"].lstrip("'"), names[number - 1].lstrip("'"), label=f"row {number}: ")
             conditional = self.shown_interval_end(row, column) if row["group"].lstrip("'") in compared else None
             lower, upper = conditional or (low[number - 1], high[number - 1])
+            if column.endswith("_95") and "around" in columns and conditional is None:
+                distances = np.array([bound[number - 1] for bound in columns["around"]]) * (1 if column == "high_95" else -1)
+                ends = np.clip(float(row["answer"]) + distances, *(bound[number - 1] for bound in columns["possible"]))
+                lower, upper = max(lower, ends.min()), min(upper, ends.max())
             value = math.nan if row[column] in (None, "") else float(row[column])
             if not (lower <= value <= upper or (math.isnan(value) and math.isnan(lower))):
                 raise WrongClaim(
@@ -2419,6 +2427,7 @@ RECOMPUTED: dict[str, str] = {
     "sensitivity": "privacy.sensitivity_squared_on_grid",
     "grid": "privacy.grid_spacing",
     "noise": "privacy.noise privacy.noise_scale_on_grid",
+    "upper ends of intervals": "rounding.deviation",
     "rho": "privacy.rho privacy.rho_decimal privacy.sensitivity_squared_on_grid",
     "epsilon": "privacy.epsilon privacy.delta",
     "mechanism": "mechanism.name mechanism.consistent mechanism.biased mechanism.rounded mechanism.unit",
