@@ -28,9 +28,9 @@ RELEASES = (
     "modelled answers", "long series", "coa, least largest error over targets, add-remove", "quantiles, Laplace noise",
     "bounded totals, Laplace noise", "values left out", "steps of a person who is replaced", "steps of a person, triangular",
     "whole numbers, suppressed", "private categories of persons", "a thresholded histogram",
-    "a thresholded histogram, Laplace noise",
+    "a thresholded histogram, Laplace noise", "what bounds leave out, Laplace noise", "attributes called like columns",
 )  # fmt: skip
-ALWAYS = RELEASES[:5]
+ALWAYS = (*RELEASES[:5], "what bounds leave out, Laplace noise")
 honest, _here = test_verify.honest, test_verify._here
 
 
@@ -179,6 +179,37 @@ def test_what_is_not_checked_is_printed_with_its_reason(honest: Any, capsys: pyt
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("not checked: ")]
     assert any("quantiles.rows[].value" in line and "exponential mechanism" in line for line in lines)
     assert any("release.json does not name" in line for line in lines)
+
+
+def test_remarks_count_what_is_there(honest: Any) -> None:
+    for name in ALWAYS:
+        folder = honest(name)[0]
+        files = json.loads((folder / "release.json").read_text())["files"]
+        tables = {}
+        for file in files:
+            if file.endswith(".csv"):
+                with (folder / file).open(encoding="utf-8", newline="") as opened:
+                    tables[file] = len(list(csv.DictReader(opened)))
+        found = verify.verify(folder)
+        about_answers = (
+            "answers",
+            "what answers are of",
+            "standard errors",
+            "lower ends of intervals",
+            "upper ends of intervals",
+        )
+        expected = {
+            "files": f"{len(files)} files",
+            "data dictionary": f"{tables['dictionary.csv']} columns",
+            **dict.fromkeys(about_answers, f"{tables['answers.csv']} rows"),
+            **{claim: f"{tables[f'{claim}.csv']} rows" if f"{claim}.csv" in tables else "none are published"
+               for claim in ("means", "variances", "quantiles")},
+        }  # fmt: skip
+        assert {claim: found[claim] for claim in expected} == {
+            claim: f"right ({words})" for claim, words in expected.items()
+        }
+        numbers = int(found["page"].removeprefix("right (").removesuffix(" numbers)").replace(",", ""))
+        assert numbers >= 4 * tables["answers.csv"]
 
 
 PARTS = ("sums", "private categories", "steps of a person in several series", "days, months and names of the publisher's",
