@@ -18,6 +18,8 @@ STATISTIC_NUMBERS = ("mean", "value", *NUMBERS[1:])
 """Columns of numbers in the tables of means and variances."""
 THRESHOLDED_FILE, THRESHOLDED_NUMBERS = "thresholded.csv", ("value", "low_95", "high_95")
 """The rows of a thresholded histogram, and the columns of them that are no keys."""
+COLUMNS_OF_TABLES = frozenset({"group", "query", "statistic", "of", "at", *NUMBERS, *STATISTIC_NUMBERS})
+"""Columns of the tables of answers, of statistics and of quantiles beside those of attributes."""
 VALUES = "values.csv"
 MOST_QUERIES = 5000
 """Groups of more queries are not drawn over the periods of a site, nor are their texts in ``values.csv``."""
@@ -92,9 +94,8 @@ def quantiles_group(column: str, facts: Mapping[str, Any]) -> str:
 
 
 def column_of(name: str) -> str:
-    """The column of an attribute."""
-    reserved = ("group", "query", "answer", "standard_error", "low_95", "high_95")
-    return f"attribute_{name}" if name in reserved else name
+    """The column of an attribute: it has no name that another column of a published table has."""
+    return f"attribute_{name}" if name in COLUMNS_OF_TABLES else name
 
 
 def titled_query(row: Mapping[str, Any], titles: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:

@@ -7,6 +7,8 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
+from dpdist.content.table_rows import column_of
+from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.comparison import compared_mechanisms, minimax_mechanism
 from dpdist.mechanisms.mechanism import PlanSetting
@@ -31,6 +33,7 @@ def check(job: Job, folder: Path, line_numbers: Lines, name: str) -> None:
     for i, entry in enumerate(job.workload.entries):
         report_line(partial(job.measured.check_line, entry), ("workload", i), line_numbers, name)
     report_line(lambda: job.measured.domain, ("domain",), line_numbers, name)
+    report_line(lambda: _check_published_columns(job.measured.domain), ("domain",), line_numbers, name)
     refusal = job.measured.quantity.refuses(job.release_context)
     if refusal is not None:
         raise InvalidSpec(f"{describe_line(refusal[0], line_numbers, name)}: {refusal[1]}")
@@ -65,6 +68,16 @@ def _selection_failure(job: Job) -> Fraction:
     """The deltas of all selections of names that are still to be made."""
     step = job.guarantee.next_step
     return Fraction(0) if step is None else step.failure
+
+
+def _check_published_columns(domain: Domain) -> None:
+    """Accept attributes and levels of which each has a column of its own in the published tables."""
+    for name in domain.columns:
+        if (column := column_of(name)) != name and column in domain.columns:
+            raise InvalidInput(
+                f"{name!r} is a column of every published table, where the attribute of this name is called {column!r}, and so is another "
+                "attribute: rename that one"
+            )
 
 
 def _check_columns(job: Job) -> None:

@@ -19,6 +19,7 @@ import pytest
 from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.content import measurement_file
 from dpdist.content.measurement_file import MOST_BYTES, Measurement
+from dpdist.content.table_rows import COLUMNS_OF_TABLES
 from dpdist.domain import numeric_columns
 from dpdist.domain.numeric_columns import AMOUNT, DEVIATION, PRESENCE, SPLINE_PIECES, SQUARE, Amounts
 from dpdist.errors import InvalidInput
@@ -357,3 +358,22 @@ def test_the_variance_of_an_attribute_needs_no_sums(home: Path) -> None:
     for each in PublishedRelease(UNPUBLISHED, exact(planned, context)).ask("variance of age by branch"):
         ages = [row["age"] for row in records.to_pylist() if row["branch"] == each.group["branch"]]
         assert each.value == pytest.approx(np.var(ages))
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS_OF_TABLES))
+def test_an_attribute_may_be_called_like_a_column_of_the_published_tables(name: str, home: Path, tmp_path: Path) -> None:
+    """It has a column of its own in all of them; a table of means failed on its texts once the release was charged."""
+    records = table().rename_columns([name if column == "branch" else column for column in table().column_names])
+    spec = small_release.write(
+        tmp_path / "data",
+        table=records,
+        domain={name if attribute == "branch" else attribute: of for attribute, of in DOMAIN.items()},
+        sums={"amount": SUMS["amount"]},
+        workload=[{"marginals": {"of": [[name]]}, statistic: "amount"} for statistic in ("mean", "variance")],
+    )
+    folder = Path(small_release.run(spec, home).folder)
+    for file in ("answers.csv", "means.csv", "variances.csv"):
+        with (folder / file).open(encoding="utf-8", newline="") as opened:
+            assert {row[f"attribute_{name}"] for row in csv.DictReader(opened)} == {"a", "b"}, file
+    with (folder / "variances.csv").open(encoding="utf-8", newline="") as opened:
+        assert {row["statistic"] for row in csv.DictReader(opened)} == {"variance", "standard deviation"}

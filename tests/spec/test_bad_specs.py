@@ -220,6 +220,11 @@ def test_a_newcomers_mistakes_are_told_once_with_the_cure(tmp_path: Path, before
             "attributes, their levels and columns of amounts have different names, found 'all' twice; rename one of both",
         ),
         (
+            {"domain": {name: {"categories": ["f", "m"]} for name in ("value", "attribute_value")}},
+            "'value' is a column of every published table, where the attribute of this name is called 'attribute_value', and so is another "
+            "attribute: rename that one",
+        ),
+        (
             {"quantiles": {"of": {"q": {"from": 0, "to": 9, "most_per_person": 9}}}},
             "unknown key 'quantiles.of.q.most_per_person'; allowed here are from, missing, step, title, to, unit",
         ),

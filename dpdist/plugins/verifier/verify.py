@@ -25,6 +25,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import cache, cached_property, reduce
 from html.parser import HTMLParser
@@ -45,7 +46,17 @@ TOLERANCE = 2e-8
 """Of errors and costs, which another processor or an earlier version may have rounded otherwise: 5e-9 was seen."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
 DAMAGED = (
-    *(ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError),
+    *(
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OSError,
+        MemoryError,
+        RecursionError,
+        StopIteration,
+    ),
     *(EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error, csv.Error),
 )
 
@@ -58,7 +69,7 @@ class UncheckedClaim(Exception):
     """Why a claim cannot be checked."""
 
 
-def near(claimed: Any, recomputed: Any, tolerance: float = 0.0, label: str = "") -> str:
+def near(claimed: Any, recomputed: Any, tolerance: float = 0.0, *, label: str) -> str:
     """Accept a value, a number up to a relative tolerance. Raises: WrongClaim, or UncheckedClaim where nothing is claimed."""
     if claimed is None:
         raise UncheckedClaim("none is claimed")
@@ -79,7 +90,7 @@ def check_at_least(claimed: Any, recomputed: Any, tolerance: float = 0.0, max_ex
 
     Raises: WrongClaim, or UncheckedClaim where nothing is claimed.
     """
-    near(claimed, claimed)
+    near(claimed, claimed, label="")
     above = claimed >= recomputed or (tolerance and claimed >= recomputed * (1 - tolerance))
     if not above or (max_excess < math.inf and claimed > recomputed * (1 + max_excess)):
         raise WrongClaim(f"found {claimed}, recomputed {recomputed}")
@@ -274,12 +285,17 @@ def nuclear_norm(filters: Sequence[tuple[Array, int, bool]], steps: int) -> floa
     return max(0.0, float((wrapped * dual_coefficients * multiplicity).sum())) * count
 
 
+FACTOR_KINDS = {"identity", "total", "prefix", "ranges", "matrix", "filter", "circle", "past"}
+
+
 def read_factor(arrays: Mapping[str, Array], facts: Facts, size: int) -> AxisFactor:
     """A factor of queries or of measured rows. Raises: WrongClaim."""
     kind, values, lag = facts["kind"], int(facts["values"]), int(facts.get("first_lag", 0))
     array = np.zeros(0) if facts.get("array") is None else arrays[facts["array"]]
     if not 1 <= values <= size == values + int(facts.get("left_out", 0)):
         raise WrongClaim(f"measurement.npz: rows over {values} values of an attribute of {size}")
+    if kind not in FACTOR_KINDS:
+        raise WrongClaim(f"measurement.npz: rows of the kind {kind!r}, and none of {', '.join(sorted(FACTOR_KINDS))}")
     if kind == "identity" and values == size:
         return AxisFactor(size, size)
     row_counts = {"ranges": values * (values + 1) // 2, "total": 1, "matrix": len(array)}
@@ -294,8 +310,7 @@ def read_factor(arrays: Mapping[str, Array], facts: Facts, size: int) -> AxisFac
             matrix: Array = ((position >= low[:, None]) & (position <= high[:, None])).astype(np.int64)
         else:
             matrix = array if kind == "matrix" else toeplitz(array, lag, rows, around=kind == "circle")[:, :values]
-            is_known_kind = kind in ("circle", "filter", "past") or array.shape[1:] == (values,)
-            near((is_known_kind, matrix.ndim), (True, 2), label=f"measurement.npz: rows of the kind {kind!r}: ")
+            near((matrix.ndim, matrix.shape[-1]), (2, values), label=f"measurement.npz: rows of the kind {kind!r}: ")
         whole = np.zeros((rows, size), dtype=np.int64 if matrix.dtype.kind == "i" else np.float64)
         whole[:, :values] = matrix
         return whole
@@ -1689,9 +1704,15 @@ class ReleaseClaims:
             estimates.append((values[:-1] - share * (values[-1] - records), variances, np.zeros(group.rows)))
         return estimates
 
+    @property
+    def answered(self) -> Array:
+        """Which rows have an answer: at whose step the whole filter lies within its series."""
+        windows = self.certificate.get("whole_windows") or [None] * len(self.groups)
+        return np.concatenate([answered_rows(group.rows, entry) for group, entry in zip(self.groups, windows, strict=True)])
+
     @cached_property
-    def published(self) -> tuple[Array, dict[str, tuple[Array, Array]]]:
-        """Of every row that is published its group, and the least and the most that each column may be."""
+    def published(self) -> tuple[Array, Array, dict[str, tuple[Array, Array]]]:
+        """Which rows are published, and of each of them its group and the least and the most that each column may be."""
         post_processing, digits = self.certificate["post_processing"], int(self.certificate["decimals"])
         estimates = self.answers
         if self.changed and not self.is_adaptive:
@@ -1726,17 +1747,19 @@ class ReleaseClaims:
             shown = exceed | ~np.repeat(
                 [self.counts_records(group) for group in self.groups], [group.rows for group in self.groups]
             )
-        if (windows := self.certificate.get("whole_windows")) is not None:
-            shown &= np.concatenate(
-                [answered_rows(group.rows, entry) for group, entry in zip(self.groups, windows, strict=True)]
-            )
+        shown &= self.answered
         names = np.repeat([group.name for group in self.groups], [group.rows for group in self.groups])
         if rule is not None and moved:
             shown = self.shown_among(names, values, errors, moved, shown)
         column_bounds = ((name, low, high, floor + unit * 10.0**-digits) for name, (low, high, unit) in columns.items())
-        return names[shown], {
+        bounds = {
             name: ((low - tolerance)[shown], (high + tolerance)[shown]) for name, low, high, tolerance in column_bounds
         }
+        if moved and not self.changed and not self.certificate["rounding"].get("held"):  # around the published whole number
+            tolerance, ends = (floor + 0.56 * 10.0**-digits)[shown], self.possible_ranges[shown].T
+            bounds["around"] = half[shown] - tolerance, widest[shown] + tolerance
+            bounds["possible"] = ends[0] - tolerance, ends[1] + tolerance
+        return shown, names[shown], bounds
 
     def shown_among(self, names: Array, values: Array, errors: Array, moved: float, asked: Array) -> Array:
         """Which answers are shown, where whole numbers that were rounded together decided: those that the table fits.
@@ -1782,7 +1805,7 @@ class ReleaseClaims:
         return taken
 
     def check_column(self, column: str) -> str:
-        names, columns = self.published
+        _, names, columns = self.published
         if column not in columns:
             raise self.changed_after_reading
         (low, high), number, path = columns[column], 0, self.folder / "answers.csv"
@@ -1802,6 +1825,10 @@ class ReleaseClaims:
             near(row["group"].lstrip("'"), names[number - 1].lstrip("'"), label=f"row {number}: ")
             conditional = self.shown_interval_end(row, column) if row["group"].lstrip("'") in compared else None
             lower, upper = conditional or (low[number - 1], high[number - 1])
+            if column.endswith("_95") and "around" in columns and conditional is None:
+                distances = np.array([bound[number - 1] for bound in columns["around"]]) * (1 if column == "high_95" else -1)
+                ends = np.clip(float(row["answer"]) + distances, *(bound[number - 1] for bound in columns["possible"]))
+                lower, upper = max(lower, ends.min()), min(upper, ends.max())
             value = math.nan if row[column] in (None, "") else float(row[column])
             if not (lower <= value <= upper or (math.isnan(value) and math.isnan(lower))):
                 raise WrongClaim(
@@ -1817,7 +1844,7 @@ class ReleaseClaims:
         """
         if column == "answer":
             raise UncheckedClaim("answers come from a model of the measured tables")
-        _, columns = self.published
+        _, _, columns = self.published
         if column == "standard_error":
             return columns[column]
         ends, tolerance = [columns[name] for name in ("low_95", "high_95")], 2 * 10.0 ** -int(self.certificate["decimals"])
@@ -1922,11 +1949,13 @@ class ReleaseClaims:
             check_at_least(bound, lower_bound, 1e-9)
         return f"{len(round_terms)} rounds"
 
-    def statistics(self, title: str) -> list[Statistic]:
-        """All of a title, such as 'mean of amount by branch': one for each row of the queries that count their records."""
+    def statistics(self, title: str) -> tuple[list[Statistic], list[RowTexts]]:
+        """All of a title, such as 'mean of amount by branch': one for each row of the queries that count their records, and its texts."""
         statistic_name, _, rest = title.partition(" of ")
         names, _, group_text = rest.partition(" by ")
         columns = names.split(" and ")
+        measured_columns = {entry["name"] for entry in self.facts["attributes"] if "amounts" in entry}
+        near({*columns} <= measured_columns, True, label=f"whether {title!r} is a statistic of what is measured: ")
         if statistic_name not in SUMS:
             raise UncheckedClaim(f"{statistic_name!r} is not known to this program")
         spans = dict[int, tuple[float, float]]()
@@ -1949,14 +1978,21 @@ class ReleaseClaims:
         words = [
             f"{word} of {names if word in ('count', 'products') else next(column_cycle)}" for word in SUMS[statistic_name]
         ]
-        taken = [
-            next(groups_by_key[key] for end in joint if (key := (word + end, tuple(spans))) in groups_by_key)
-            for word in words
-        ]
+        keys = [[(word + end, tuple(spans)) for end in joint] for word in words]
+        near(
+            all(groups_by_key.keys() & set(each) for each in keys),
+            True,
+            label=f"whether the sums of {title!r} are asked for: ",
+        )
+        taken = [next(groups_by_key[key] for key in each if key in groups_by_key) for each in keys]
         rows = np.stack([entry.dense(self.shape) for entry in taken], axis=1)
         check_size(len(rows), MOST_SHOWN, f"the rows of {title!r}")
         solved = self.solved(rows.reshape(-1, rows.shape[-1]))
-        return [statistic(statistic_name, *self.covariance(entry, solved), self.width, [*spans.values()]) for entry in rows]
+        group_facts = self.facts["queries"]["groups"][next(k for k, group in enumerate(self.groups) if group is taken[0])]
+        texts = list(texts_of_group(self, taken[0], group_facts, title))
+        return [
+            statistic(statistic_name, *self.covariance(entry, solved), self.width, [*spans.values()]) for entry in rows
+        ], texts
 
     def check_statistics(self, name: str) -> str:
         near(
@@ -1971,14 +2007,16 @@ class ReleaseClaims:
         titles = [row["group"].lstrip("'") for row in table]
         expected = []
         for title, rows in itertools.groupby(titles):
-            title_statistics = [(title.partition(" of ")[0], entry) for entry in self.statistics(title)]
+            title_statistics = [(title.partition(" of ")[0], *entry) for entry in zip(*self.statistics(title), strict=True)]
             expected += title_statistics * (
                 len(list(rows)) // max(len(title_statistics), 1) or 1
             )  # what is asked twice stands there twice
         near((len(table), facts["rows"]), (len(expected), len(expected)), label="rows: ")
-        for number, (row, (statistic_name, recomputed)) in enumerate(zip(table, expected, strict=True), start=1):
+        for number, (row, (statistic_name, recomputed, row_texts)) in enumerate(zip(table, expected, strict=True), start=1):
+            near(row.get("statistic", "mean"), statistic_name, label=f"row {number}: statistic: ")
+            row_texts.check(number, row, *(("mean",) if name == "means.csv" else ("statistic", "value")))
             tolerance = 6e-4 * min(
-                (entry[1] for kind, entry in expected if kind == statistic_name and entry[1]), default=1e3
+                (entry[1] for kind, entry, _ in expected if kind == statistic_name and entry[1]), default=1e3
             )
             texts = row.get("mean", row.get("value")), row["standard_error"], row["low_95"], row["high_95"]
             for text, entry, unit in zip(texts, recomputed, (1.0, 0.01, 1.0, 1.0), strict=True):
@@ -2008,13 +2046,13 @@ class ReleaseClaims:
         kind, noise = (
             ("RandomizedResponseDpEvent", "noise_parameter") if self.laplace else ("GaussianDpEvent", "noise_multiplier")
         )
-        near(event["class_name"], kind)
+        near(event["class_name"], kind, label="event: ")
         expected = (
             2 * math.exp(-self.privacy["epsilon"]) / (1 + math.exp(-self.privacy["epsilon"]))
             if self.laplace
             else 1 / math.sqrt(2 * Fraction(self.privacy["rho"]))
         )
-        return near(event[noise], expected, 1e-12)
+        return near(event[noise], expected, 1e-12, label=f"{noise}: ")
 
     def check_files(self) -> str:
         named, folder = self.certificate["files"], self.folder.resolve()
@@ -2031,7 +2069,7 @@ class ReleaseClaims:
             near(self.signed or self.public_key is not None, False, label="a signature is asked for, and there is none: ")
             raise UncheckedClaim("the release is not signed")
         signature_file, text = read_json(self.folder / "release.json.sig"), (self.folder / "release.json").read_bytes()
-        near((signature_file["algorithm"], signature_file["sha256"]), ("Ed25519", sha256(text)))
+        near((signature_file["algorithm"], signature_file["sha256"]), ("Ed25519", sha256(text)), label="signed: ")
         is_valid = is_signature(
             bytes.fromhex(signature_file["public_key"]), text, bytes.fromhex(signature_file["signature"])
         )
@@ -2099,15 +2137,17 @@ class ReleaseClaims:
             near(stream["steps"] in self.shape, True, label=f"whether a series has {stream['steps']} steps: ")
             if "horizon.npz" in self.certificate["files"]:
                 near(stream["of"], math.prod(self.whole_horizon.shape), label="cells of the whole horizon: ")
-        return near((self.facts["release"], self.facts["measurement"]), (self.certificate["release"], self.digest))
+        return near(
+            (self.facts["release"], self.facts["measurement"]), (self.certificate["release"], self.digest), label="of: "
+        )
 
     def check_noise(self) -> str:
         noise = self.facts["noise"]
         near((self.privacy["noise"].lower(), self.scale), (noise["kind"], noise["scale"]), label="kind and scale: ")
-        return near(float(noise["deviation"]), self.deviation, 1e-12)
+        return near(float(noise["deviation"]), self.deviation, 1e-12, label="deviation: ")
 
     def check_rho(self) -> str:
-        near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, "rho_decimal: ")
+        near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, label="rho_decimal: ")
         measured = self.pure**2 / 2 if self.laplace else Fraction(self.squared, 2 * self.scale**2)
         selected = sum((Fraction(selection["rho"]) for selection in self.selections), Fraction(0))
         return check_at_least(
@@ -2150,7 +2190,7 @@ class ReleaseClaims:
             )
             values = values[3 + 2 * len(rungs) :]
         near(len(values), 0, label="numbers that are left over: ")
-        return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, recomputed)
+        return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, recomputed, "")
 
     def check_completeness(self) -> str:
         """Shares with a missing value and outside the domain, from three noisy numbers: each record, or person, is in one of them."""
@@ -2168,7 +2208,9 @@ class ReleaseClaims:
         noise = [deviation**2 * n for n in (1, 1, 3)]
         shares = [share_with_interval(float(count), float(counts.sum()), noise, self.width) for count in counts[1:]]
         return near_all(
-            {name: facts[name] for name in ("missing", "outside")}, dict(zip(("missing", "outside"), shares, strict=True))
+            {name: facts[name] for name in ("missing", "outside")},
+            dict(zip(("missing", "outside"), shares, strict=True)),
+            "",
         )
 
     def check_edges(self) -> str:
@@ -2205,7 +2247,7 @@ class ReleaseClaims:
             check_share(self, facts, "the edges")
             first_edge, *_, last_edge = edges = [Fraction(entry) for entry in facts["edges"]]
             near(edges == sorted(set(edges)) and len(edges) <= facts["bins"] + 1, True, label="different edges in order: ")
-            near(float(last_edge - first_edge), facts["step"] * facts["values"], 1e-9, "the range: ")
+            near(float(last_edge - first_edge), facts["step"] * facts["values"], 1e-9, label="the range: ")
             named, _, _ = self.certificate["method"]["attributes"][facts["of"]]["values"].partition(";")
             near(named, bins_in_words(facts["edges"]), label="the bins that are counted: ")
         return remark
@@ -2222,7 +2264,12 @@ class ReleaseClaims:
     def check_largest(self) -> str:
         worst = [row["worst"] for row in self.mechanism["compared"] if row["mechanism"] == self.mechanism["name"]]
         near(len(worst), 1, label=f"how often {self.mechanism['name']!r} is among the compared mechanisms: ")
-        return near(worst[0], self.variance and max(float(variances.max()) for _, variances, _ in self.answers) ** 0.5, 1e-5)
+        return near(
+            worst[0],
+            self.variance and max(float(variances.max()) for _, variances, _ in self.answers) ** 0.5,
+            1e-5,
+            label="largest error: ",
+        )
 
     def check_gap_of_largest(self, claimed: Any) -> str:
         near(self.mechanism["objective"] in ("total", "worst"), True, label="objective total or worst: ")
@@ -2232,17 +2279,17 @@ class ReleaseClaims:
             near("weights" if self.facts["largest"] else "none", "none", label="weights of the largest error: ")
             return "none is claimed"
         near(self.mechanism["objective"], "worst", label="objective: ")
-        return near(claimed, claimed) or check_at_least(
+        return near(claimed, claimed, label="") or check_at_least(
             1 + claimed, self.whole_horizon.largest_cost / self.whole_horizon.bound_of_largest, 3e-6, max_excess=3e-6
         )
 
     def check_bound(self, claimed: Any) -> str:
-        if not near(claimed, claimed) and not self.bound >= claimed * (1 - 3e-6):
+        if not near(claimed, claimed, label="") and not self.bound >= claimed * (1 - 3e-6):
             raise WrongClaim(f"found {claimed}, recomputed {self.bound}")
         return ""
 
     def check_gap(self, claimed: Any) -> str:
-        return near(claimed, claimed) or check_at_least(1 + claimed, self.cost / self.bound, 3e-6)
+        return near(claimed, claimed, label="") or check_at_least(1 + claimed, self.cost / self.bound, 3e-6)
 
 
 def person_groupings(factor: AxisFactor, attribute: Facts) -> list[tuple[int, int, float]]:
@@ -2352,7 +2399,7 @@ def amount_bound_loss(
     return {**estimates, "excess": {"estimate": value, "low_95": value - half_width, "high_95": value + half_width}}
 
 
-def near_all(claimed: Any, recomputed: Any, label: str = "") -> str:
+def near_all(claimed: Any, recomputed: Any, label: str) -> str:
     """Accept nested numbers that were rounded to four digits. Raises: WrongClaim."""
     if isinstance(recomputed, dict):
         near(sorted(claimed), sorted(recomputed), label=f"{label}parts: ")
@@ -2380,6 +2427,7 @@ RECOMPUTED: dict[str, str] = {
     "sensitivity": "privacy.sensitivity_squared_on_grid",
     "grid": "privacy.grid_spacing",
     "noise": "privacy.noise privacy.noise_scale_on_grid",
+    "upper ends of intervals": "rounding.deviation",
     "rho": "privacy.rho privacy.rho_decimal privacy.sensitivity_squared_on_grid",
     "epsilon": "privacy.epsilon privacy.delta",
     "mechanism": "mechanism.name mechanism.consistent mechanism.biased mechanism.rounded mechanism.unit",
@@ -2684,13 +2732,13 @@ def check_words(release: ReleaseClaims) -> str:
     if release.laplace:
         pure = "pure differential privacy (epsilon-DP)"
         definition = "approximate differential privacy ((epsilon, delta)-DP)" if release.selections else pure
-    near(release.privacy["definition"], definition)
+    near(release.privacy["definition"], definition, label="definition: ")
     unit = unit_of(release.certificate)
     if "unit_kind" in release.privacy:  # which of the two a unit called "records" is, decides its sentences
         kinds = ("counted", "records") if release.privacy["unit"] == "records" else ("counted",)
         allowed = ("persons",) if release.privacy["bound_enforced_while_counting"] else kinds
         near(release.privacy["unit_kind"] in allowed, True, label=f"kind of unit {release.privacy['unit_kind']!r}: ")
-    near(release.privacy["one_change"], unit.changes)
+    near(release.privacy["one_change"], unit.changes, label="one change: ")
     if (
         release.privacy["bound"].replace("is covered less", "has less protection") not in unit.bounds
     ):  # as it was said before
@@ -2713,12 +2761,13 @@ def check_meaning(release: ReleaseClaims) -> str:
         raise WrongClaim(f"found at most {share}, recomputed {ends[1]}")
     hidden = f"{unit.subject} {'are' if unit.several else 'is'} in the data"
     hidden += f", or what {unit.content}" if release.privacy["neighbours"] == "replace-one" else ""
-    near(facts["headline"], f"Noise was added to every number, {strength(share)} {hidden}.")
+    near(facts["headline"], f"Noise was added to every number, {strength(share)} {hidden}.", label="headline: ")
     return near(
         facts["guess"],
         f"Imagine somebody who knows all the rest and must say whether {unit.one} {'are' if unit.several else 'is'} in the data. If they "
         f"wrongly say yes in {100 * FALSE_ALARMS:g} of 100 cases where the answer is no, they rightly say yes in at most "
         f"{100 * share:g} of 100 cases where it is yes. Blind guessing gets {100 * FALSE_ALARMS:g}.",
+        label="guess: ",
     )
 
 
@@ -2820,7 +2869,7 @@ def check_grid(release: ReleaseClaims) -> str:
     if release.mechanism["name"] in UNSCALED or release.mechanism.get("design") == UNSCALED_DESIGN:
         raise UncheckedClaim(f"rows of {release.mechanism['name']} have no length of their own")
     check_known(release, [release.mechanism["name"]])
-    return near(release.privacy["grid_spacing"], release.whole_horizon.share_length_squared**-0.5, 1e-3)
+    return near(release.privacy["grid_spacing"], release.whole_horizon.share_length_squared**-0.5, 1e-3, label="spacing: ")
 
 
 def check_confidence(release: ReleaseClaims) -> str:
@@ -3025,7 +3074,7 @@ def check_suppression(release: ReleaseClaims) -> str:
         return ""
     near(facts["below"] >= 0 and facts["at"] >= 0, True, label="a limit of no less than zero: ")
     counted = [release.counts_records(group) for group in release.groups]
-    names, shown = release.published[0], 0
+    names, shown = release.published[1], 0
     compared = {group.name for group, each in zip(release.groups, counted, strict=True) if each}
     others = {group.name for group, each in zip(release.groups, counted, strict=True) if not each}
     if compared & others:
@@ -3128,13 +3177,8 @@ def check_attribute(name: str, declared: Facts, measured: Facts, chosen: bool, r
             near(bool(declared.get(part)), True, label=f"whether it is said what happens to {part} values of {name}: ")
             near(declared[part] == "drop" or not by_value, True, label=f"{part} of {name}, of which no query counts any: ")
             continue
-        near(declared.get(part), measured.get(part), label=f"{part} of {name}: ") if (
-            declared.get(part),
-            measured.get(part),
-        ) != (
-            None,
-            None,
-        ) else None
+        if declared.get(part) != measured.get(part):
+            raise WrongClaim(f"{part} of {name}: found {declared.get(part)!r}, recomputed {measured.get(part)!r}")
     levels = {each["name"]: len(each["labels"]) for each in measured.get("levels", ())}
     near(declared.get("levels", {}), levels, label=f"levels of {name}: ")
     apart = [most for _, most in measured.get("apart", ())]
@@ -3179,7 +3223,11 @@ def check_decimals(release: ReleaseClaims) -> str:
     shown = [error for row in table_of(release, "answers.csv") for error in numbers_in(row, "standard_error") if error]
     if shown:
         wanted |= {max(0, 3 - math.floor(math.log10(min(shown) * (1 + off)))) for off in (-1e-3, 1e-3)}
-    return "" if release.certificate["decimals"] in wanted else near(release.certificate["decimals"], max(wanted))
+    return (
+        ""
+        if release.certificate["decimals"] in wanted
+        else near(release.certificate["decimals"], max(wanted), label="decimals: ")
+    )
 
 
 def check_budget(release: ReleaseClaims) -> str:
@@ -3466,7 +3514,7 @@ def check_selections(release: ReleaseClaims) -> str:
     for facts in release.selections:
         what = f"the names of {facts['attribute']}"
         scale, threshold, laplace = int(facts["scale"]), float(facts["threshold"]) * 2**UNIT_BITS, release.laplace
-        near(float(facts["deviation"]), deviation_of(scale, laplace) / 2**UNIT_BITS, 1e-12, f"deviation of {what}: ")
+        near(float(facts["deviation"]), deviation_of(scale, laplace) / 2**UNIT_BITS, 1e-12, label=f"deviation of {what}: ")
         check_share(release, facts, what)
         per_person = facts["names_per_person"]
         near(per_person is not None, enforced, label=f"whether persons share weights out among {what}: ")
@@ -3540,7 +3588,7 @@ def check_quantiles(release: ReleaseClaims) -> str:
         )
         near(each["beyond"] >= beyond * (1 - 1e-9), True, label="ends that miss their quantile at most 25 times of 1,000: ")
         column = facts["columns"][each["of"]]
-        near((column["to"] - column["from"]) / column["step"] + 1, each["values"], 1e-9, "values: ")
+        near((column["to"] - column["from"]) / column["step"] + 1, each["values"], 1e-9, label="values: ")
     for name, column in facts["columns"].items():
         words = f"amounts from {column['from']:,.12g} to {column['to']:,.12g} in steps of {column['step']:,.12g}"
         near(column["values"], words, label=f"amounts of {name}: ")
@@ -3734,7 +3782,7 @@ def check_quantile_rows(release: ReleaseClaims, facts: Facts) -> None:
         near(list(row["group"]), facts["by"], label="attributes by which records are grouped: ")
         for name in ("at", "value", "low_95", "high_95"):
             near(float(written[name]), row[name], 1e-9, label=f"{name} in quantiles.csv: ")
-        texts = [written[name].lstrip("'") for name in ("of", *facts["by"])]
+        texts = [written[name].lstrip("'") for name in ("of", *(column_of(name, written) for name in facts["by"]))]
         near(texts, [text.lstrip("'") for text in (row["of"], *row["group"].values())], label="row of quantiles.csv: ")
         near((row["of"], row["at"]) in wanted, True, label=f"whether {row['at']} of {row['of']} was asked for: ")
         groups.setdefault((row["of"], *row["group"].items()), []).append(row)
@@ -3754,6 +3802,281 @@ def check_quantile_rows(release: ReleaseClaims, facts: Facts) -> None:
                 [],
                 label=f"values of {name}: ",
             )
+
+
+# ---- what the answers are of: the texts of rows, from what the measurement says of its attributes
+
+NO_BIN = (None, "", "drop")
+"""What is said of missing and other values that have no bin of their own."""
+MONTHS = {"year": 12, "quarter": 3, "month": 1}
+CLOCK = {"day": 10, "hour": 13, "minute": 16, "second": 19}
+"""Calendar steps by their number of months, and those of a clock by the length of their names in ISO 8601."""
+
+
+def time_texts(facts: Facts) -> list[str]:
+    """What the steps of a calendar are called."""
+    first, every, steps = datetime.fromisoformat(facts["first"]), facts["every"], range(int(facts["steps"]))
+    check_size(len(steps), MOST_NUMBERS, "a calendar")
+    if every == "week":
+        return ["{:04d}-W{:02d}".format(*(first + timedelta(weeks=step)).isocalendar()) for step in steps]
+    if every in MONTHS:
+        months = [((12 * first.year + first.month - 1) // MONTHS[every] + step) * MONTHS[every] for step in steps]
+        words = {"year": "{0:04d}", "quarter": "{0:04d}-Q{2}", "month": "{0:04d}-{1:02d}"}[every]
+        return [words.format(month // 12, month % 12 + 1, month % 12 // 3 + 1) for month in months]
+    start = datetime.fromisoformat(f"{first.isoformat()[: CLOCK[every]]}{':00' * (every == 'hour')}")
+    return [(start + step * timedelta(**{f"{every}s": 1})).isoformat()[: CLOCK[every]] for step in steps]
+
+
+def bin_edges(attribute: Facts) -> list[Any]:
+    """The edges of the bins of an attribute of numbers. Raises: UncheckedClaim."""
+    if "even" in attribute:
+        first, width, bins = (int(attribute["even"][name]) for name in ("first", "width", "bins"))
+        check_size(bins, MOST_NUMBERS, "an attribute")
+        return [first + width * place for place in range(bins + 1)]
+    if "edges" not in attribute:
+        raise UncheckedClaim(f"what values of {attribute['name']!r} are called is not written down")
+    return list(attribute["edges"])
+
+
+def value_texts(attribute: Facts) -> list[str]:
+    """What the values of an attribute of the measurement are called, and then the bins after them. Raises: UncheckedClaim."""
+    if "times" in attribute:
+        texts = time_texts(attribute["times"])
+        open_ends = f"{texts[0]} or earlier", f"{texts[-1]} or later", texts[0]
+    elif "categories" in attribute:
+        texts, open_ends = list(attribute["categories"]), ("", "", "")
+    else:
+        edges = bin_edges(attribute)
+        whole = all(float(edge).is_integer() for edge in edges)
+        ends = [str(int(edge)) if whole else f"{edge:g}" for edge in edges]
+        units = whole and all(high - low == 1 for low, high in itertools.pairwise(edges))
+        texts = ends[:-1] if units else [f"{low} to <{high}" for low, high in itertools.pairwise(ends)]
+        open_ends = f"{ends[0]} or less" if units else f"under {ends[1]}", f"{ends[-2]} or more", "all values"
+    if attribute["outside"] == "clip":
+        texts = [open_ends[2]] if len(texts) == 1 else [open_ends[0], *texts[1:-1], open_ends[1]]
+    return [*(attribute.get("labels") or texts), *extra_texts(attribute)]
+
+
+def extra_texts(attribute: Facts) -> list[str]:
+    """What the bins after the values of an attribute are called."""
+    parts = (attribute.get(part) for part in ("other", "missing", "total"))
+    return list(dict.fromkeys(part for part in parts if part not in NO_BIN))
+
+
+def rows_of_level(attribute: Facts, index: int, size: int) -> tuple[Array, list[str]]:
+    """The rows that count the groups of a level of an attribute, over all its bins, and what they are called."""
+    level, extra = attribute["levels"][index], extra_texts(attribute)
+    texts, groups = [*level["labels"], *extra], list(map(int, level["groups"]))
+    if attribute.get("apart"):  # its groups have bins of their own
+        texts = texts[: len(texts) - (attribute.get("total") is not None)]
+        return np.eye(len(texts), size, int(attribute["apart"][index][0])), texts
+    rows = np.zeros((len(texts), size))
+    rows[groups, np.arange(len(groups))] = 1
+    rows[np.arange(len(level["labels"]), len(texts)), len(groups) + np.arange(len(extra))] = 1
+    return rows, texts
+
+
+def check_bins(attribute: Facts, bins: int) -> None:
+    """The values of an attribute of the measurement, and the bins after them, against the number of its bins."""
+    name = attribute["name"]
+    near(attribute["outside"] in ("error", "drop", "clip"), True, label=f"a word on values outside those of {name}: ")
+    for part in ("missing", "other", "total"):
+        near(isinstance(attribute.get(part), str | None), True, label=f"{part} of {name} is a text, or none: ")
+    if "amounts" in attribute:  # which other claims recompute
+        near((attribute["other"], list(attribute["levels"])), (None, []), label=f"other values and levels of {name}: ")
+        near(attribute["missing"] in NO_BIN, True, label=f"a word on missing amounts of {name}: ")
+        return
+    texts, extra = value_texts(attribute), extra_texts(attribute)
+    near(len(set(texts)), len(texts), label=f"values of {name} with names of their own: ")
+    if "edges" in attribute:
+        near(bool((np.diff(attribute["edges"]) > 0).all()), True, label=f"edges of {name} that rise: ")
+        near(len(texts), len(attribute["edges"]) - 1 + len(extra), label=f"names of values of {name}: ")
+    expected = len(texts) + ("drop" in (attribute["missing"], attribute["other"]))
+    starts, extra_groups = list[int](), len(extra) - (attribute.get("total") is not None)
+    for level in attribute["levels"]:
+        groups = sorted(set(level["groups"]))
+        near(
+            (len(level["groups"]), groups),
+            (len(texts) - len(extra), [*range(len(level["labels"]))]),
+            label="groups of a level: ",
+        )
+        starts.append(expected)
+        expected += (len(level["labels"]) + extra_groups) * bool(attribute.get("apart"))
+    near(
+        [start for start, _ in attribute.get("apart", ())],
+        starts * bool(attribute.get("apart")),
+        label=f"bins of levels of {name}: ",
+    )
+    near(bins, expected, label=f"bins of {name}: ")
+
+
+def check_weights(release: ReleaseClaims, name: str) -> None:
+    """The words on the weights that prove a bound."""
+    if (facts := release.facts.get(name)) is None:
+        return
+    near(facts["weights"] in ("cells", "equal", "persons", "products"), True, label=f"a word on the weights of {name!r}: ")
+    near(list(facts["attributes"]), sorted({*facts["attributes"]}), label=f"order of attributes of {name!r}: ")
+    near(not facts["attributes"] or facts["weights"] == "products", True, label=f"whose weights prove {name!r}: ")
+    if facts["weights"] == "persons" and "bound_onward" not in release.arrays:
+        near(facts["spread"], 1, label="steps of a chain that are taken together: ")
+
+
+def check_measurement(release: ReleaseClaims) -> str:
+    """What the measurement says of itself and its readers go by, beside what other claims recompute."""
+    for part in release.horizons:
+        facts, strategy = part.facts, part.facts["strategy"]
+        near(strategy["kind"], "products" if "terms" in strategy else "rows", label="kind of strategy: ")
+        near(strategy.get("base", "cells") in ("cells", "rows", "subsets"), True, label="base of the strategy: ")
+        near(
+            sorted(name for name in part.arrays if name.startswith("direction_")),
+            sorted(f"direction_{axis}" for axis in strategy.get("directions", ())),
+            label="attributes with a direction: ",
+        )
+        near(part.is_orthogonal or not strategy.get("directions"), True, label="whether what terms say is added: ")
+        starts = itertools.accumulate((term.rows for term in part.terms), initial=0)
+        for start, term, term_facts in zip(starts, part.terms, strategy.get("terms", ()), strict=False):
+            near((term_facts["first"], term_facts["values"]), (start, term.rows), label="values of a term: ")
+            rows = [factor.rows for factor in term.factors]
+            near([factor_facts["rows"] for factor_facts in term_facts["factors"]], rows, label="rows of a term: ")
+        if (facts["queries"]["why"] is None) != (facts["queries"]["groups"] is not None):
+            raise WrongClaim("either the queries are written down, or it is said why not")
+        for name in ("bound", "largest"):
+            check_weights(part, name)
+        for attribute, bins in zip(facts["attributes"], part.shape, strict=True):
+            check_bins(attribute, bins)
+    if (horizon := release.horizons[-1]) is not release:
+        for name in ("format", "release", "noise"):
+            near(horizon.facts[name], release.facts[name], label=f"{name} of the horizon: ")
+        named = [[(group.name, group.unit) for group in part.groups] for part in (horizon, release)]
+        near(named[0], named[1], label="queries of the horizon: ")
+        near((bool(horizon.z.any()), horizon.facts["measurement"]), (False, ""), label="values of the horizon: ")
+        near(
+            all(release.facts.get(name) is None for name in ("bound", "largest")), True, label="bounds beside the horizon: "
+        )
+    return ""
+
+
+def interval_texts(factor: AxisFactor, values: Sequence[str]) -> list[str] | None:
+    """What rows of intervals of neighbouring values are called; None of other rows."""
+    check_size(factor.rows * factor.size, MOST_NUMBERS, "intervals")
+    ends = [np.flatnonzero(row)[[0, -1]].tolist() if row.any() else [0, -1] for row in factor.dense]
+    intervals = np.array([(low <= np.arange(factor.size)) & (np.arange(factor.size) <= high) for low, high in ends])
+    return [f"{values[low]} .. {values[high]}" for low, high in ends] if np.array_equal(factor.dense, intervals) else None
+
+
+def title_parts(release: ReleaseClaims, group: Rows) -> list[str]:
+    """What the title of a table of counts or of sums names, factor by factor; of intervals the word "ranges"; else nothing."""
+    amounts = sum("amounts" in release.facts["attributes"][axis] for axis in group.axes)
+    name = group.name.lstrip("'")
+    asked = name.partition(" by ")[2] if amounts else name
+    parts = asked.split(" x ")
+    return ["ranges"] if asked.startswith("ranges of ") else parts if len(parts) == len(group.axes) - amounts else []
+
+
+def texts_along(release: ReleaseClaims, group: Rows, position: int, kind: str) -> tuple[str, list[str] | None]:
+    """The column of a factor of a group, and what its rows are called; None where no file says it."""
+    axis, factor = group.axes[position], group.factors[position]
+    attribute = release.facts["attributes"][axis]
+    if "amounts" in attribute:
+        word, _, of = group.name.lstrip("'").partition(" of ")
+        deviations = word == "products"
+        own = attribute["name"] in re.split(" by |, ", of)[0].split(" and ")
+        return attribute["name"], ["count" if not own else "deviations" if deviations else word]
+    titles = title_parts(release, group)
+    for index, level in enumerate(attribute.get("levels", ()) if kind == "matrix" else ()):
+        if titles[position : position + 1] == [level["name"]]:
+            rows, texts = rows_of_level(attribute, index, release.shape[axis])
+            near(np.array_equal(rows, factor.dense), True, label=f"whether {level['name']!r} groups the values so: ")
+            return level["name"], texts
+    if kind == "total":
+        return attribute["name"], ["all"]
+    values = value_texts(attribute)
+    if "line" in attribute and kind != "identity":
+        return attribute["name"], None  # comparisons of a number, by words of their own
+    if kind == "matrix":
+        return attribute["name"], interval_texts(factor, values) if titles[:1] == ["ranges"] else None
+    if kind == "prefix":
+        texts = [f"up to {value}" for value in values]
+    elif kind == "ranges":
+        count = math.isqrt(2 * factor.rows)
+        texts = [f"{low} .. {high}" for i, low in enumerate(values[:count]) for high in values[i:count]]
+    else:
+        texts = values if kind == "identity" else [f"at {value}" for value in values]
+    return attribute["name"], texts[: factor.rows]
+
+
+@dataclass(frozen=True)
+class RowTexts:
+    """What stands in the row of an answer.
+
+    Attributes:
+        words: what its group is called.
+        columns: what stands in each column that the group names; None where no file says it.
+    """
+
+    words: str
+    columns: Mapping[str, str | None]
+
+    def check(self, number: int, row: Facts, *others: str) -> None:
+        """The texts of a row, of which the query is made of those in its columns. Raises: WrongClaim.
+
+        Args:
+            others: columns that are no texts of queries, beside those of all tables.
+        """
+        texts = {name: str(row[name] or "").lstrip("'") for name in {*row} - {"group", *NUMBERS, *others}}
+        named = {column_of(name, row): text for name, text in self.columns.items()}
+        near(sorted(named.keys() - texts), [], label=f"row {number}: columns that are missing: ")
+        for name in texts.keys() - {"query"}:
+            expected = named.get(name, "")
+            if expected is not None and texts[name] != expected.lstrip("'"):
+                raise WrongClaim(f"row {number}: {name} is {texts[name]!r}, recomputed {expected!r}")
+        if named:
+            words = [texts[name] for name in named]
+            asked = [f"{name} {text}" for name, text in zip(self.columns, words, strict=True) if text]
+            if own := words[0] == self.words:  # a question that is called by its own words
+                unknown = [text for text, expected in zip(words, self.columns.values(), strict=True) if expected is None]
+                near([text for text in unknown[1:] if text], [], label=f"row {number}: texts beside its own words: ")
+            query = words[0] if own or words == ["all"] else ", ".join(asked)
+            near(texts["query"], query.lstrip("'"), label=f"row {number}: query: ")
+
+
+def texts_of_group(release: ReleaseClaims, group: Rows, facts: Facts, statistic: str = "") -> Iterator[RowTexts]:
+    """What stands in the columns of each row of a group.
+
+    Args:
+        facts: the group as the measurement has it.
+        statistic: the title of statistics whose records the group counts; their rows say nothing of amounts.
+    """
+    words = statistic.partition(" by ")[2] or group.name.lstrip("'")
+    kinds, attributes = [str(factor_facts["kind"]) for factor_facts in facts["factors"]], release.facts["attributes"]
+    if len(kinds) != len(group.axes):  # rows over the cells of several attributes have words of their own
+        yield from itertools.repeat(RowTexts(words, {}), group.rows)
+        return
+    positions = [k for k, axis in enumerate(group.axes) if not (statistic and "amounts" in attributes[axis])]
+    columns = [texts_along(release, group, position, kinds[position]) for position in positions]
+    rows = [group.factors[position].rows for position in positions]
+    if not columns:  # a statistic of all records
+        columns, rows = [(attributes[0]["name"], ["all"])], [1]
+    heads = [name for name, _ in columns]
+    for texts in itertools.product(
+        *([*(texts or itertools.repeat(None, count))] for (_, texts), count in zip(columns, rows, strict=True))
+    ):
+        yield RowTexts(words, dict(zip(heads, texts, strict=True)))
+
+
+def check_texts(release: ReleaseClaims) -> str:
+    """What each answer is of: the texts of its row, by what the measurement says of attributes and queries."""
+    facts_of_groups = release.facts["queries"]["groups"]
+    shown = release.published[0] if "suppression" in release.certificate else release.answered
+    if "answers.csv" not in release.rows_by_file and not (release.folder / "answers.csv").is_file():
+        raise UncheckedClaim("there is no answers.csv, and other formats need more than NumPy")
+    expected = itertools.chain.from_iterable(map(texts_of_group, itertools.repeat(release), release.groups, facts_of_groups))
+    table = release.rows_by_file.get("answers.csv") or table_of(release, "answers.csv")
+    number = 0
+    for number, (row, texts) in enumerate(itertools.zip_longest(table, itertools.compress(expected, shown)), start=1):
+        near((row is None, texts is None), (False, False), label=f"whether row {number} is missing, or one too many: ")
+        texts.check(number, row)
+    return f"{number:,} rows"
 
 
 # ---- what the page shows, and what stands in the files beside it ----------------------------------------------------------------------
@@ -4261,6 +4584,16 @@ NUMBERS = {
     "low_95": "lower end of the 95 % interval; empty where none can be given",
     "high_95": "upper end of the 95 % interval; empty where none can be given",
 }
+COLUMNS_OF_TABLES = ("group", "query", "statistic", "of", "at", "mean", "value", *NUMBERS)
+"""Columns of published tables beside those of attributes."""
+
+
+def column_of(name: str, columns: Iterable[str]) -> str:
+    """The column of an attribute among those of a table; an earlier version called it as other tables call a column of their own."""
+    own = f"attribute_{name}"
+    return own if name in COLUMNS_OF_TABLES and own in columns else name
+
+
 TEXTS = {"group": "the group of queries that the answer belongs to", "query": "the query, as on the page"}
 """What columns of answers mean."""
 
@@ -4271,7 +4604,7 @@ def meaning_of(release: ReleaseClaims, column: str) -> str | None:
     if column in NUMBERS or column in TEXTS:
         return NUMBERS.get(column) or TEXTS[column]
     for name, facts in method.get("sums", {}).items():
-        if column in (name, f"{name}_"):
+        if column == column_of(name, [column]):
             unit, what = f", in {facts['unit']}" if facts["unit"] else "", facts["title"] or name
             told = f"'sum' where the answer is a sum of {what}{unit}, 'count' where it is how many records have an amount"
             if "variances" in release.certificate:
@@ -4281,13 +4614,13 @@ def meaning_of(release: ReleaseClaims, column: str) -> str | None:
                 )
             return f"{told}; empty where records are counted"
     for name, facts in method["attributes"].items():
-        if column in (name, f"{name}_"):
+        if column == column_of(name, [column]):
             unit = f", in {facts['unit']}" if facts.get("unit") else ""
             what = facts.get("title") or f"value or bin of {name!r}"
             return f"{what}{unit}: {facts.get('values', '')}; empty where the query does not name it"
     for name, facts in method["attributes"].items():
         for level in facts.get("levels", {}):
-            if column in (level, f"{level}_"):
+            if column == column_of(level, [column]):
                 return f"group of level {level!r} of {name!r}; empty where the query does not name it"
     return None
 
@@ -4423,7 +4756,9 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "parts of release.json": check_leaves,
     "words of the guarantee": check_words,
     "unit of protection": lambda r: near(
-        r.privacy["neighbours"], "replace-one" if "replaced" in r.privacy["one_change"] else "add-remove"
+        r.privacy["neighbours"],
+        "replace-one" if "replaced" in r.privacy["one_change"] else "add-remove",
+        label="neighbours: ",
     ),
     "sensitivity": lambda r: check_at_least(r.squared, r.farthest, max_excess=r.most_sensitivity_excess),
     "noise": ReleaseClaims.check_noise,
@@ -4440,6 +4775,7 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "edges that were chosen": ReleaseClaims.check_edges,
     "rounds": ReleaseClaims.check_rounds,
     "answers": lambda r: r.check_column("answer"),
+    "what answers are of": check_texts,
     "standard errors": lambda r: r.check_column("standard_error"),
     "lower ends of intervals": lambda r: r.check_column("low_95"),
     "upper ends of intervals": lambda r: r.check_column("high_95"),
@@ -4461,6 +4797,7 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "whole numbers": check_whole_numbers,
     "suppression": check_suppression,
     "method": check_method,
+    "parts of the measurement": check_measurement,
     "decimals": check_decimals,
     "page": check_page,
     "citation": check_citation,

@@ -216,3 +216,22 @@ def test_how_few_records_leave_an_interval_its_whole_range() -> None:
         assert (
             rule.end_margin >= 9 * records
         ) is beyond  # both ends, of which the nearer one is a tenth of the records away
+
+
+@pytest.mark.parametrize("name", ["of", "at", "value"])
+def test_groups_called_like_columns_of_quantiles_stand_in_a_column_of_their_own(name: str, home: Path) -> None:
+    table, changes = purchases_with_amounts(), quantile_release()
+    spec = small_release.write(
+        home.parent / "data",
+        table=table.rename_columns([name if column == "sex" else column for column in table.column_names]),
+        **{**changes, "domain": {name if each == "sex" else each: of for each, of in changes["domain"].items()},
+           "quantiles": {**changes["quantiles"], "by": [name]}},
+    )  # fmt: skip
+    done = small_release.run(spec, home)
+    with (Path(done.folder) / "quantiles.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row[f"attribute_{name}"] for row in rows] == [
+        row["group"][name] for row in done.certificate["quantiles"]["rows"]
+    ]
+    assert ({row["of"] for row in rows}, {row["at"] for row in rows}) == ({"amount"}, {"0.5", "0.9"})
+    assert wrong_claims(Path(done.folder)) == {}

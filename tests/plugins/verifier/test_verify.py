@@ -103,6 +103,15 @@ OTHERS: dict[str, dict[str, Any]] = {
     "several choices, Laplace noise": {"table": test_step_sequences.purchases(), **test_step_sequences.spec_changes("pure")},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
+    "attributes called like columns": {
+        "table": test_variances.table().rename_columns({"branch": "value", "age": "mean"}),
+        "sums": {"amount": test_variances.SUMS["amount"]},
+        "domain": {"value": test_variances.DOMAIN["branch"], "mean": test_variances.DOMAIN["age"]},
+        "workload": [
+            *({"marginals": {"of": [["value"]]}, statistic: "amount"} for statistic in ("mean", "variance")),
+            {"marginals": {"of": [["value", "mean"]]}},
+        ],
+    },
     "tables that share no attribute, Laplace noise": {
         "records": {"path": "records.parquet", "columns": {"years": "age"}},
         "domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "years": {"from": 0, "to": 11, "other": "drop"}},
@@ -167,6 +176,17 @@ OTHERS: dict[str, dict[str, Any]] = {
     "whole numbers, suppressed": {"postprocess": {"integer": True, "suppress": {"below": 50}}},
     "whole numbers": {"postprocess": {"integer": "unbiased"}},
     "non-negative": {"postprocess": {"non_negative": True}, "mechanism": "coa"},
+    "days, months and names of the publisher's": {
+        "table": pa.table({"age": [-4, 3, 7, 22], "sex": ["f", "m", "", "x"], "day": [f"2026-0{month}-05" for month in (1, 2, 3, 4)]}),
+        "domain": {
+            "age": {"edges": [0, 5, 10, 20], "outside": "clip"},
+            "sex": {"categories": ["f", "m"], "labels": ["women", "men"], "missing": "not said", "other": "others",
+                    "levels": {"all": {"both": ["f", "m"]}}},
+            "day": {"dates": {"from": "2026-01-03", "to": "2026-03-09"}, "outside": "clip", "levels": {"month": "month"}},
+        },
+        "mechanism": "identity",
+        "workload": [{"marginals": {"of": [["age", "sex"], ["all", "month"], []]}}, {"ranges": {"of": ["age"]}}, {"cdf": {"of": "day"}}],
+    },
     "values left out": {"domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
                         "workload": [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"ways": [1]}}]},
     "a public total": {"postprocess": {"known": [{"count": 3000}]}},
@@ -220,14 +240,20 @@ SOMETIMES = {"grid", "budget", "kinds of noise", "page", "decimals", "method", "
 ANSWERS = {"answers", "standard errors", "lower ends of intervals", "upper ends of intervals"}
 ERRORS = {"mean error", "largest error", "cost"}
 BOUND = {"lower bound", "gap to the optimum"}
-HIDDEN = UNSIGNED | ANSWERS | ERRORS | BOUND | {"sizes", "sensitivity", "noise"}
+HIDDEN = (
+    UNSIGNED
+    | ANSWERS
+    | ERRORS
+    | BOUND
+    | {"sizes", "sensitivity", "noise", "what answers are of", "parts of the measurement"}
+)
 MIXED = {"mean error", "largest error"}
 """What is not said where some answers are counts and some are sums."""
 UNCERTIFIED = {"gap to the optimum", "lower bound"}
 """Claims that are not made where one record is replaced: what is proven of one that comes or goes is no proof of it."""
 UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances"), MIXED),
-    "products of their own, asked twice": MIXED,
+    **dict.fromkeys(("attributes called like columns", "products of their own, asked twice"), MIXED),
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise", "several choices, Laplace noise"), MIXED),
     "no measurement": HIDDEN | {"epsilon", "gap of the largest error"}, "dawa": HIDDEN | {"gap of the largest error"},
@@ -237,7 +263,7 @@ UNCHECKED: dict[str, set[str]] = {
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "many steps of a person, triangular": BOUND, "non-negative": {"answers"},
     "a public total": {"lower ends of intervals", "upper ends of intervals"}, "a public count": ANSWERS,
-    "Parquet only": ANSWERS, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
+    "Parquet only": {*ANSWERS, "what answers are of"}, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
 GRID = [f"{name}, {relation}" for name, case in CASES.items() for relation in case.neighbours] + list(OTHERS)

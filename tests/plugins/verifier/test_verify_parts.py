@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from collections.abc import Callable
+from datetime import datetime
+from fractions import Fraction
 from functools import reduce
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dpdist.content.answer_tables import query_names
+from dpdist.content.measurement_file import _attribute_facts, _encode_queries
 from dpdist.domain import Domain
+from dpdist.domain.attributes import Attribute, Level, amounts_attribute
+from dpdist.domain.calendar import Times
+from dpdist.domain.labels import EvenEdges, even_edges
+from dpdist.domain.numeric_columns import Amounts
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.operators import Dense, Identity, Operator, Prefix
 from dpdist.plugins.verifier import verify
 from dpdist.statistics.ratio_intervals import without_rounding_errors
 from dpdist.statistics.statistic_registry import STATISTICS
+from dpdist.statistics.sum_statistics import sums_of
 from dpdist.strategies import dual_bound
 from dpdist.strategies.tables.product_bound import product_weights
 from dpdist.workloads import Block, Workload
+from dpdist.workloads.predicates import predicates
+from dpdist.workloads.product_queries import listed_marginals, products
+from dpdist.workloads.range_workloads import cdf, ranges_of
+from dpdist.workloads.time_filters import filtered, running_sum, window
 
 
 @pytest.mark.parametrize("power", [1, 2])
@@ -260,3 +275,97 @@ def test_it_trusts_nothing_of_what_it_checks() -> None:
     modules = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
     modules |= {str(node.module) for node in imports if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in modules} <= {*sys.stdlib_module_names, "numpy"}
+
+
+UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+ATTRIBUTES = {
+    "categories": Attribute("a", categories=("f", "m"), missing="not said", other="others", total="all"),
+    "categories with other names": Attribute("a", categories=("f", "m"), labels=("women", "men"), missing="drop"),
+    "whole numbers": Attribute("a", edges=(-1, 0, 1, 2), outside="clip", missing="unknown"),
+    "bins": Attribute("a", edges=(0, 18, 65, 120)),
+    "bins with open ends": Attribute("a", edges=(0, 18, 65, 120), outside="clip"),
+    "bins of fractions": Attribute("a", edges=(0, 0.25, 2.5e-1 + 1, 1e6), outside="drop"),
+    "one bin with open ends": Attribute("a", edges=(0, 18), outside="clip"),
+    "two numbers with open ends": Attribute("a", edges=(3, 4, 5), outside="clip"),
+    "even bins": Attribute("a", edges=EvenEdges(-6, 3, 40), outside="drop"),
+    "even bins with open ends": Attribute("a", edges=EvenEdges(-6, 3, 40), outside="clip", other=None),
+    "many numbers": Attribute("a", edges=EvenEdges(5, 1, 30)),
+    **{
+        f"{every}s": Attribute(
+            "a", edges=even_edges(0, 1, steps), outside=outside, times=Times(datetime(2026, 11, 29, 22, 57, 58), steps, every)
+        )
+        for every in UNITS
+        for steps, outside in ((70, "error"), (1, "clip"), (3, "clip"))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_values_are_called_as_the_release_calls_them(name: str) -> None:
+    """Read from the file's facts alone; and the number of bins is that of the attribute."""
+    attribute = ATTRIBUTES[name]
+    facts = json.loads(json.dumps(_attribute_facts(attribute)))
+    assert verify.value_texts(facts) == list(attribute.labels)
+    verify.check_bins(facts, attribute.size)
+    with pytest.raises(verify.WrongClaim, match="bins of a: found"):
+        verify.check_bins(facts, attribute.size + 1)
+
+
+SEX = Attribute("sex", categories=("f", "m", "x"), missing="unknown", levels=(Level("kind", ("one", "two"), (0, 0, 1)),))
+DAY = Attribute("day", edges=even_edges(0, 1, 5), times=Times(datetime(2026, 11, 29), 5, "day"))
+AGE = Attribute("age", edges=(0, 4, 8, 20), outside="clip")
+PAID = amounts_attribute("paid", Amounts(Fraction(0), Fraction(1), 9), None)
+TIP = amounts_attribute("tip", Amounts(Fraction(0), Fraction(1), 5), None)
+COUNTED = (SEX, DAY, AGE)
+WHOLE = Domain(COUNTED)
+TABLES = listed_marginals(WHOLE, [("sex", "age"), ("kind", "day"), ("kind",), ("age",), ()])
+QUERIES = {
+    "tables": TABLES,
+    "cumulative": cdf(WHOLE, "age", ("sex",)),
+    "intervals": ranges_of(WHOLE, ("day", "age"), ("sex",)),
+    "some intervals": ranges_of(WHOLE, ("age",), ("sex",), intervals={"age": [(0, 1), (1, 1)]}),
+    "filters": filtered(WHOLE, "day", [running_sum(5), window(2, mean=True)], by=("sex",)),
+    "around a circle": filtered(WHOLE, "day", [window(2)], circular=True),
+    "products": products(WHOLE, {"sex": "values", "age": "prefix", "day": "ranges"}),
+    "conditions": predicates(WHOLE, ["age < 4 and sex == 'f'", "sex == 'm'"]),
+    **{
+        name: sums_of(TABLES, Domain((*COUNTED, PAID, TIP)), STATISTICS[name], columns, scaled=False)
+        for name, columns in (("mean", ["paid"]), ("variance", ["tip"]), ("covariance", ["tip", "paid"]))
+    },
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_rows_are_called_as_the_release_calls_them(name: str) -> None:
+    """The texts of every row of every group, column by column, from what the measurement holds of queries and attributes."""
+    workload = QUERIES[name]
+    facts, arrays = _encode_queries(workload)
+    attributes = json.loads(json.dumps([_attribute_facts(attribute) for attribute in workload.domain.attributes]))
+    release: Any = SimpleNamespace(facts={"attributes": attributes}, shape=workload.domain.shape, arrays=arrays)
+    for block, group_facts in zip(workload.blocks, facts["groups"], strict=True):
+        group = verify.ReleaseClaims.rows_of(release, group_facts, unit=1.0, name=block.name)
+        query, columns = query_names(block, workload.domain.columns, 0, block.queries)
+        texts = [query.to_pylist(), *(column.to_pylist() for column in columns.values())]
+        rows = [dict(zip(("query", *columns), row, strict=True)) for row in zip(*texts, strict=True)]
+        expected = list(verify.texts_of_group(release, group, group_facts))
+        assert len(expected) == len(rows)
+        for number, (row, row_texts) in enumerate(zip(rows, expected, strict=True)):
+            row_texts.check(number, row)
+            assert None not in row_texts.columns.values() or "conditions" in name or "matrix" in str(group_facts)
+            for column in row:
+                with pytest.raises(verify.WrongClaim, match=f"row {number}: (query: found|texts beside|{column} is)"):
+                    row_texts.check(number, {**row, column: f"{row[column]}x"})
+
+
+BROKEN: dict[str, Any] = {
+    "no number": [0.0, np.nan], "without end": [np.inf, 0.0], "complex": [1j], "of truth": [True],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_arrays_of_anything_but_finite_numbers_are_refused(name: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "right.npz", values=np.arange(3), weights=np.ones(2, dtype=np.float32), facts=np.array("{}"))
+    assert verify.read_arrays(tmp_path / "right.npz").keys() == {"values", "weights", "facts"}
+    np.savez(tmp_path / "wrong.npz", values=np.array(BROKEN[name]))
+    with pytest.raises(verify.WrongClaim, match="values holds finite numbers"):
+        verify.read_arrays(tmp_path / "wrong.npz")
