@@ -24,6 +24,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -4066,16 +4067,21 @@ def texts_of_group(release: ReleaseClaims, group: Rows, facts: Facts, statistic:
 
 def check_texts(release: ReleaseClaims) -> str:
     """What each answer is of: the texts of its row, by what the measurement says of attributes and queries."""
-    facts_of_groups = release.facts["queries"]["groups"]
+    facts_of_groups, path = release.facts["queries"]["groups"], release.folder / "answers.csv"
     shown = release.published[0] if "suppression" in release.certificate else release.answered
-    if "answers.csv" not in release.rows_by_file and not (release.folder / "answers.csv").is_file():
+    expected = itertools.chain.from_iterable(
+        texts_of_group(release, group, facts) for group, facts in zip(release.groups, facts_of_groups, strict=True)
+    )
+    if "answers.csv" not in release.rows_by_file and not path.is_file():
         raise UncheckedClaim("there is no answers.csv, and other formats need more than NumPy")
-    expected = itertools.chain.from_iterable(map(texts_of_group, itertools.repeat(release), release.groups, facts_of_groups))
-    table = release.rows_by_file.get("answers.csv") or table_of(release, "answers.csv")
     number = 0
-    for number, (row, texts) in enumerate(itertools.zip_longest(table, itertools.compress(expected, shown)), start=1):
-        near((row is None, texts is None), (False, False), label=f"whether row {number} is missing, or one too many: ")
-        texts.check(number, row)
+    with ExitStack() as files:
+        table = release.rows_by_file.get("answers.csv")
+        if table is None:
+            table = csv.DictReader(files.enter_context(path.open(encoding="utf-8", newline="")))
+        for number, (row, texts) in enumerate(itertools.zip_longest(table, itertools.compress(expected, shown)), start=1):
+            near((row is None, texts is None), (False, False), label=f"whether row {number} is missing, or one too many: ")
+            texts.check(number, row)
     return f"{number:,} rows"
 
 
