@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from dpdist.errors import DpdistError
+from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.measurement import filter_measurement, integer_measurement
 from dpdist.pipeline import preprocess
 from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.spec import load
+from dpdist.spec.budgeted_step import BudgetedStep
 from tests.case_selection import slow
 from tests.pipeline.test_step_sequences import purchases, spec_changes
 from tests.support import small_release
@@ -129,6 +131,31 @@ def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str
         small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
+
+
+@pytest.mark.parametrize(
+    ("postprocess", "excludes"),
+    [
+        ({"consistent_with": ["earlier.yaml"]}, lambda step: not step.is_independent),
+        ({"known": [{"count": 400}]}, lambda step: step.chooses_records),
+    ],
+    ids=["consistent_with", "known"],
+)
+@pytest.mark.parametrize("found", FOUND)
+def test_what_is_found_first_excludes_what_it_would_make_wrong(
+    found: str, postprocess: dict[str, Any], excludes: Callable[[BudgetedStep], bool], tmp_path: Path
+) -> None:
+    """Releases are combined over one domain and one bound, and a known count is of the records that count."""
+    spec, (key,) = spec_of((found,)), postprocess
+    step = load(small_release.write(tmp_path, **spec)).guarantee.next_step
+    assert step is not None
+    small_release.write(tmp_path, **spec_of(()) | {"release": "earlier"}).rename(tmp_path / "earlier.yaml")
+    path = small_release.write(tmp_path, **spec | {"postprocess": postprocess})
+    if excludes(step):
+        with pytest.raises(InvalidSpec, match=f"goes without '{key}'|cannot be combined: it needs the same domain"):
+            load(path)
+    elif found != "thresholded":
+        load(path)
 
 
 def too_many(folder: Path, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
