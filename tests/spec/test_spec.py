@@ -4,17 +4,21 @@ import json
 from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from dpdist.errors import InvalidSpec
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.sources.formats.csv_grammar import Grammar
 from dpdist.sources.record_sources import PersonColumn, Source
 from dpdist.spec import json_schema, load
+from dpdist.spec.attributes.attribute_kind import Values
+from dpdist.spec.attributes.attribute_spec import ATTRIBUTES
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
+from dpdist.spec.tagged_unions import UnionPart
 from tests.support import small_release
 from tests.support.complete_tree import needs_every_plugin
 
@@ -250,6 +254,20 @@ def test_every_key_of_a_spec_is_described() -> None:
 @needs_every_plugin
 def test_published_schema_is_current() -> None:
     assert json.loads((ROOT / "docs" / "release.schema.json").read_text()) == json_schema()
+
+
+class RequiredBesideKinds(UnionPart):
+    """A part of a spec with a key of its own that is needed, beside what is of one kind out of several."""
+
+    most: int
+    values: Annotated[Values, ATTRIBUTES]
+
+
+def test_a_part_of_several_kinds_needs_its_own_keys_as_before() -> None:
+    assert RequiredBesideKinds.model_json_schema()["required"] == ["most"]
+    assert RequiredBesideKinds.model_validate({"most": 3, "categories": ["a"]}).most == 3
+    with pytest.raises(ValidationError, match="most"):
+        RequiredBesideKinds.model_validate({"categories": ["a"]})
 
 
 def test_every_kind_of_filter(tmp_path: Path) -> None:
