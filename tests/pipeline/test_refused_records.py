@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.measurement import filter_measurement, integer_measurement
 from dpdist.pipeline import preprocess
 from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import BudgetedStep
+from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from tests.case_selection import slow
 from tests.pipeline.test_step_sequences import purchases, spec_changes
 from tests.support import small_release
@@ -156,6 +159,29 @@ def test_what_is_found_first_excludes_what_it_would_make_wrong(
             load(path)
     elif found != "thresholded":
         load(path)
+
+
+@pytest.mark.parametrize("measured", ["rest", "totals"])
+def test_a_plan_states_the_noise_that_rows_and_totals_get(measured: str, tmp_path: Path) -> None:
+    """The half width of a total, and the noise of a row, against 2,000 draws; how large rows are published against the same."""
+    spec = spec_of(("thresholded",))
+    spec["thresholded"]["rest"] = {"by": [], "share": 0.5, "measured": measured}
+    step = load(small_release.write(tmp_path, **spec)).next_step
+    assert isinstance(step, ThresholdedRows)
+    assert step.totals is not None
+    rows, totals = step.plan_sentences()
+    assert totals.startswith("each total of " + ("the rows that are not published" if measured == "rest" else "all rows"))
+    draws, key, unit = np.zeros(2000, dtype=np.int64), bytes(32), 2.0**UNIT_BITS
+    assert float(totals.split("±")[1].split()[0]) == pytest.approx(
+        1.96 * step.totals.draw(draws, key).std() / unit, rel=0.05
+    )
+    noise = step.rule.noise.draw(key, count=draws.size) / unit
+    (found,) = re.findall(r"noise of ([0-9.]+) records", rows)
+    assert float(found) == pytest.approx(noise.std(), rel=0.05)
+    (half, always), limit = re.findall(r"row of ([0-9,]+) records is half|one of ([0-9,]+) almost", rows), 30.0
+    for count, chance in ((int(half[0]), 0.5), (int(always[1]), 0.975)):
+        assert (count + noise >= limit).mean() >= chance - 0.03
+        assert (count - 1 + noise >= limit).mean() <= chance + 0.03
 
 
 def too_many(folder: Path, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -134,6 +134,7 @@ def test_wavelet_and_tree_over_several_attributes() -> None:
     np.testing.assert_array_equal(mixed.matrix(), np.kron(Haar(4).dense(), np.eye(3)))
     both = hierarchical(shape, branching=3)
     np.testing.assert_array_equal(both.matrix(), np.kron(Tree(4, 3).dense(), Tree(3, 3).dense()))
+    np.testing.assert_array_equal(hierarchical(9).matrix(), Tree(9, 2).dense())
     assert wavelet((8,)).l2_sensitivity == pytest.approx(2.0)
     assert wavelet((8,), norm="l1").l1_sensitivity == 4.0
     for build in (
