@@ -105,12 +105,7 @@ def _opens_text(call: ast.Call) -> bool:
 
 def test_every_text_is_of_a_named_encoding() -> None:
     """That of the process is another one elsewhere."""
-    calls = [
-        (file, node)
-        for file in PRODUCT
-        for node in _nodes(file)
-        if isinstance(node, ast.Call) and _opens_text(node)
-    ]
+    calls = [(file, node) for file in PRODUCT for node in _nodes(file) if isinstance(node, ast.Call) and _opens_text(node)]
     assert len(calls) > 40
     assert [
         f"{file.relative_to(ROOT)}:{call.lineno}"

@@ -88,9 +88,6 @@ def _mean_amount_factor(workload: Workload, block: Block, amounts: Mapping[int, 
 def _amount_shares(column: Amounts, size: int, moments: AmountMoments) -> Matrix:
     """A record's shares in the bins of its column that give its amounts and their squares back; beyond the ends some are negative."""
     record_shares = np.zeros(size)
-    if column.alone:
-        record_shares[0] = moments.mean
-        return record_shares
     rows, target_moments = [column.values(PRESENCE), column.values(AMOUNT)], [1.0, moments.mean]
     if column.squares:
         middle = sum(column.ends) / 2

@@ -38,7 +38,7 @@ def read(path: Path, *, exact: bool = True) -> tuple[Any, Lines]:
     return parsed(_text(path), str(path), exact=exact)
 
 
-def parsed(text: str, path: str, *, exact: bool = True) -> tuple[Any, Lines]:
+def parsed(text: str, path: str, *, exact: bool) -> tuple[Any, Lines]:
     """The content of a YAML text, and the line of every key.
 
     Args:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import gc
 import math
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, reduce
+from itertools import chain, combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpdist import engine
+from dpdist.arrays.lazy_vector import ArrayVector
+from dpdist.content.measurement_file import MOST_BYTES
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.measurement.integer_measurement import answer_bytes
 from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.accounting import Loss
+from dpdist.query.linear_functions import decompose_function, functionals
+from dpdist.reconstruction.measured_space import NotMeasured
 from tests.case_selection import always
 from tests.contracts.cases import AGES, CASES, SEXES, Case
 from tests.contracts.pipeline import Pipeline, person_histograms, truth
@@ -100,6 +105,47 @@ def test_rows_that_are_written_down_are_those_that_were_measured(name: str, few:
     records = np.random.default_rng(4).integers(0, 100, rows.shape[1])
     off = np.abs(rows @ records - pipeline.exact_in_memory(planned, records)).max()
     assert off < 0.501, "measured numbers are rounded to whole ones"
+
+
+def linear_functions(shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """For every set of attributes a function of their values that is not zero, the same without its mean along one of them, and its sums
+    along another one."""
+    state = np.random.default_rng(0)
+    for axes in chain.from_iterable(combinations(range(len(shape)), size) for size in range(len(shape) + 1)):
+        function = state.integers(1, 4, [shape[axis] for axis in axes]).astype(np.float64)
+        without_mean = [function - function.mean(axis=0, keepdims=True)] if axes else []
+        for each in (function, *without_mean, *([function.cumsum(axis=-1)] if axes else [])):
+            if each.any():
+                yield axes, each
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_every_function_of_the_cells_is_read_by_least_squares_or_refused(name: str, few: Callable[[str], Pipeline]) -> None:
+    """Against the pseudo-inverse of what the pipeline measures of each cell: which functions are determined, their values and variances."""
+    pipeline = few(name)
+    planned = pipeline.plan(CASES[name].neighbours[-1])
+    shape = planned.workload.domain.shape
+    cells = np.eye(math.prod(shape), dtype=np.int64)
+    nothing = pipeline.exact_in_memory(planned, 0 * cells[0])
+    rows = np.array([pipeline.exact_in_memory(planned, cell) - nothing for cell in cells], dtype=np.float64).T
+    inverse = np.linalg.pinv(rows, rcond=1e-10)
+    measured = np.random.default_rng(2).integers(-(2**20), 2**20, len(rows))
+    space = planned.measurement.measured_space(ArrayVector(measured), shape, MOST_BYTES)
+    for axes, function in linear_functions(shape):
+        over_all = function.reshape([size if axis in axes else 1 for axis, size in enumerate(shape)])
+        over_cells = np.broadcast_to(over_all, shape).ravel()
+        question = functionals([decompose_function(axes, function)], shape)
+        weights = over_cells @ inverse
+        if np.abs(weights @ rows - over_cells).max() > 1e-7 * np.abs(over_cells).max():
+            for ask in (space.estimate, space.gram):
+                with pytest.raises(NotMeasured):
+                    ask(question)
+            continue
+        reading, square = space.estimate(question), weights @ weights
+        np.testing.assert_allclose(reading.squares, square, rtol=1e-6)
+        np.testing.assert_allclose(reading.values, weights @ measured, rtol=1e-6, atol=1.0 * math.sqrt(square))
+        np.testing.assert_allclose(space.gram(question), [[square]], rtol=1e-6)
+        assert reading.concentrations[0] >= (weights**4).sum() / square**2 * (1 - 1e-6)
 
 
 SMALLEST = always(

@@ -15,9 +15,10 @@ import pytest
 
 from dpdist.arrays.convolution import limb_width
 from dpdist.content.suppression import suppress_small_answers
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import Attribute, Domain, amounts_attribute
 from dpdist.domain.attributes import Level
 from dpdist.domain.domain import Layout
+from dpdist.domain.numeric_columns import Amounts
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, KeyUnavailable
 from dpdist.extracts.column_projection import convert_for_use
 from dpdist.mechanisms.mechanism_registry import mechanism_of
@@ -37,7 +38,7 @@ from dpdist.strategies import identity
 from dpdist.strategies.lower_bounds import dual_bound
 from dpdist.strategies.strategy import matrix_mechanism_cost
 from dpdist.strategies.symmetric_optimum import symmetric
-from dpdist.workloads import all_ranges, dnf, explicit, predicates, prefix, products, union
+from dpdist.workloads import all_ranges, dnf, explicit, marginals, predicates, prefix, products, union
 from dpdist.workloads.block import Block
 from dpdist.workloads.product_queries import listed_marginals
 from dpdist.workloads.random_workloads import discrete
@@ -49,6 +50,8 @@ AGE, SEX = Attribute("age", edges=(0, 1, 2, 3)), Attribute("sex", categories=("f
 PEOPLE = Domain((AGE, SEX))
 MOVED = Distance(1, replaced=False)
 WIDE = Domain.of_shape((2,) * 70)
+SHARES = marginals(Domain((SEX, amounts_attribute("amount", Amounts(Fraction(0), Fraction(1), 5), None))), (1,))
+"""Over records that are divided among two ends of a column."""
 CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "columns that look the same": (
         lambda: Domain((Attribute("e\u0301", categories=("a",)), Attribute("\u00e9", categories=("a",)))),
@@ -103,6 +106,10 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "no record of a person": (
         lambda: identity(3, prefix(3)).measurement(prefix(3), neighbours="add-remove", most_records=0),
         "at least one record",
+    ),
+    "shares of records for a strategy of whole ones": (
+        lambda: symmetric(all_ranges(8)).measurement(SHARES, neighbours="add-remove", most_records=1),
+        "'symmetric' measures whole records",
     ),
     "no mechanism of this name": (lambda: mechanism_of("magic"), "'magic' is unknown; allowed are"),
     "limbs of less than a bit": (lambda: limb_width(3, 2**50, lambda width: (1e20, 1e20)), "below one bit"),

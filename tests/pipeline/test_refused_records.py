@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from dpdist.errors import DpdistError
+from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.measurement import filter_measurement, integer_measurement
 from dpdist.pipeline import preprocess
 from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
+from dpdist.spec import load
+from dpdist.spec.budgeted_step import BudgetedStep
+from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from tests.case_selection import slow
 from tests.pipeline.test_step_sequences import purchases, spec_changes
 from tests.support import small_release
@@ -129,6 +134,54 @@ def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str
         small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
+
+
+@pytest.mark.parametrize(
+    ("postprocess", "excludes"),
+    [
+        ({"consistent_with": ["earlier.yaml"]}, lambda step: not step.is_independent),
+        ({"known": [{"count": 400}]}, lambda step: step.chooses_records),
+    ],
+    ids=["consistent_with", "known"],
+)
+@pytest.mark.parametrize("found", FOUND)
+def test_what_is_found_first_excludes_what_it_would_make_wrong(
+    found: str, postprocess: dict[str, Any], excludes: Callable[[BudgetedStep], bool], tmp_path: Path
+) -> None:
+    """Releases are combined over one domain and one bound, and a known count is of the records that count."""
+    spec, (key,) = spec_of((found,)), postprocess
+    step = load(small_release.write(tmp_path, **spec)).guarantee.next_step
+    assert step is not None
+    small_release.write(tmp_path, **spec_of(()) | {"release": "earlier"}).rename(tmp_path / "earlier.yaml")
+    path = small_release.write(tmp_path, **spec | {"postprocess": postprocess})
+    if excludes(step):
+        with pytest.raises(InvalidSpec, match=f"goes without '{key}'|cannot be combined: it needs the same domain"):
+            load(path)
+    else:
+        load(path)
+
+
+@pytest.mark.parametrize("measured", ["rest", "totals"])
+def test_a_plan_states_the_noise_that_rows_and_totals_get(measured: str, tmp_path: Path) -> None:
+    """The half width of a total, and the noise of a row, against 2,000 draws; how large rows are published against the same."""
+    spec = spec_of(("thresholded",))
+    spec["thresholded"]["rest"] = {"by": [], "share": 0.5, "measured": measured}
+    step = load(small_release.write(tmp_path, **spec)).next_step
+    assert isinstance(step, ThresholdedRows)
+    assert step.totals is not None
+    rows, totals = step.plan_sentences()
+    assert totals.startswith("each total of " + ("the rows that are not published" if measured == "rest" else "all rows"))
+    draws, key, unit = np.zeros(2000, dtype=np.int64), bytes(32), 2.0**UNIT_BITS
+    assert float(totals.split("±")[1].split()[0]) == pytest.approx(
+        1.96 * step.totals.draw(draws, key).std() / unit, rel=0.05
+    )
+    noise = step.rule.noise.draw(key, count=draws.size) / unit
+    (found,) = re.findall(r"noise of ([0-9.]+) records", rows)
+    assert float(found) == pytest.approx(noise.std(), rel=0.05)
+    (half, always), limit = re.findall(r"row of ([0-9,]+) records is half|one of ([0-9,]+) almost", rows), 30.0
+    for count, chance in ((int(half[0]), 0.5), (int(always[1]), 0.975)):
+        assert (count + noise >= limit).mean() >= chance - 0.03
+        assert (count - 1 + noise >= limit).mean() <= chance + 0.03
 
 
 def too_many(folder: Path, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -100,12 +100,14 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     np.testing.assert_array_equal(release_folder.load_release(run(path, home).folder)[0]["answer"].to_numpy(), answers[1])
 
 
-def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:
-    run(release(home, 0, 3), home)
-    path = release(home, 1, 8)
+@pytest.mark.parametrize("finished_parts", [0, 1])
+def test_an_interrupted_part_resumes_with_the_same_bytes(finished_parts: int, home: Path) -> None:
+    for number in range(finished_parts):
+        run(release(home, number, 3), home)
+    path = release(home, finished_parts, 8)
     with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         run(path, home)
-    with pytest.raises(LedgerError, match="'part-1' is not finished"):
+    with pytest.raises(LedgerError, match=f"'part-{finished_parts}' is not finished"):
         run(release(home, 2, 9), home)
     files = small_release.undisturbed(path, home)
     assert small_release.tree(run(path, home).folder) == files

@@ -415,13 +415,15 @@ def test_two_columns_of_amounts_are_divided_together(home: Path) -> None:
 
 
 def test_every_strategy_says_itself_whether_it_measures_shares() -> None:
-    """A strategy that makes its grid in a way of its own does not inherit that another one knows of shares."""
+    """A strategy that is measured in a way of its own does not inherit that another one knows of shares."""
 
     def below(kind: type) -> list[type]:
         return [kind, *(each for sub in kind.__subclasses__() for each in below(sub))]
 
-    for kind in below(Strategy)[1:]:
-        if "_grid" in vars(kind) and kind.supports_fractional_records:
+    measured = [kind for kind in below(Strategy)[1:] if "_measurement" in vars(kind)]
+    assert len({kind for kind in measured if kind.supports_fractional_records}) > 1
+    for kind in measured:
+        if kind.supports_fractional_records:
             assert "supports_fractional_records" in vars(kind) or kind.__name__ == "ProductsStrategy", kind
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist.arrays.lazy_vector import ArrayVector
-from dpdist.query.linear_functions import decompose_function, functionals
+from dpdist.query.linear_functions import LinearFunction, decompose_function, functionals
 from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.measured_space import Functionals, NotMeasured
 from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
@@ -86,6 +86,52 @@ def test_tables_that_hold_each_other_are_read_by_least_squares(seed: int) -> Non
         np.testing.assert_allclose(space.gram(asked), [[weights @ weights]], rtol=1e-9)
         assert found.concentrations >= (weights**4).sum() / (weights @ weights) ** 2 * (1 - 1e-9)
     assert known > 0
+
+
+def independent_rows(state: np.random.Generator, values: int, *, zero_sum: bool) -> np.ndarray:
+    """Some rows of whole numbers over the values of an attribute, none of which the others give."""
+    most = values - 1 if zero_sum else values
+    rows = state.integers(-3, 4, (int(state.integers(1, most + 1)), most))
+    rows[:, : len(rows)] += 7 * np.eye(len(rows), dtype=np.int64)
+    return np.asarray(
+        rows @ (np.eye(values, dtype=np.int64)[:-1] - np.eye(values, k=1, dtype=np.int64)[:-1]) if zero_sum else rows
+    )
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one term", "several terms"])
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_that_lack_some_functions_give_the_others_by_least_squares(seed: int, several: bool) -> None:
+    """Products of functions of single attributes, inside of the rows and outside: the values, variances and covariances of all rows, or a
+    refusal."""
+    state, shape = np.random.default_rng(seed), (4, 3)
+    factors = [independent_rows(state, size, zero_sum=several) for size in shape]
+    terms, rows = [], []
+    for axes in ((), (0,), (1,), (0, 1)) if several else ((0, 1),):
+        weight = int(state.integers(1, 5))
+        terms.append(SpaceTerm(axes, tuple(MatrixFactor(factors[axis]) for axis in axes), weight))
+        rows.append(weight * np.kron(*(factors[axis] if axis in axes else np.ones((1, shape[axis])) for axis in (0, 1))))
+    strategy = np.concatenate(rows)
+    measured, inverse = state.integers(-1000, 1000, len(strategy)), np.linalg.pinv(strategy)
+    space, answered = ProductSpace(tuple(terms), shape, measured), 0
+    for _ in range(20):
+        vectors = {
+            axis: state.random(len(factor)) @ factor + several * state.random()
+            if state.random() < 0.8
+            else state.random(shape[axis])
+            for axis, factor in enumerate(factors)
+        }
+        function, question = np.kron(vectors[0], vectors[1]), functionals([LinearFunction(((1.0, vectors),))], shape)
+        weights = function @ inverse
+        if np.abs(weights @ strategy - function).max() > 1e-9 * np.abs(function).max():
+            for ask in (space.estimate, space.gram):
+                with pytest.raises(NotMeasured):
+                    ask(question)
+            continue
+        answered += 1
+        reading = space.estimate(question)
+        np.testing.assert_allclose(reading.values, weights @ measured, rtol=1e-6, atol=1e-6 * np.abs(measured).max())
+        np.testing.assert_allclose([reading.squares, space.gram(question)[0]], weights @ weights, rtol=1e-6)
+    assert answered
 
 
 def test_cells_of_some_values_say_the_same_of_these_alone() -> None:

@@ -72,6 +72,41 @@ def test_a_value_is_the_same_however_its_column_is_stored(column: pa.Array) -> N
     assert convert_column(column, "text").type == pa.string()
 
 
+DATES = [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), DAY, datetime.date(9999, 12, 31), None]
+TIMES = [datetime.datetime(1969, 12, 31, 23, 59, 59), NOON, datetime.datetime(2026, 9, 1, 23, 30), None]
+STORED = [
+    *(pa.array(DATES, kind) for kind in (pa.date32(), pa.date64())),
+    *(
+        pa.array(TIMES, pa.timestamp(unit, zone))
+        for unit in ("s", "ms", "us", "ns")
+        for zone in (None, "UTC", "Europe/Berlin", "+05:30")
+    ),
+    pa.array([1_788_224_523_456_789_123, -1, None], pa.timestamp("ns")),
+    pa.array([True, False, None]),
+    *(pa.array([0, 1, 100, None], kind) for kind in (pa.int8(), pa.int64(), pa.uint8(), pa.uint64())),
+    pa.array([2**63, 2**64 - 1], pa.uint64()),
+    pa.array([-(2**63), 2**53 + 1]),
+    pa.array([0.5, -0.0, 1e20, 1e300, float("inf"), None]),
+    *(pa.array([0.5, 3.0, None], kind) for kind in (pa.float16(), pa.float32())),
+    pa.array([Decimal("1.50"), Decimal("-0.00"), Decimal("12345678901234567890.00"), None]),
+]
+STORED += [column.dictionary_encode() for column in STORED]
+
+
+@pytest.mark.parametrize("kind", get_args(ColumnType))
+def test_a_value_converts_as_its_text_does(kind: ColumnType) -> None:
+    """Whatever a file stores it as: every type of column that converts to another one."""
+    converted = 0
+    for column in STORED:
+        try:
+            found = convert_column(column, kind)
+        except Unconvertible:
+            continue
+        converted += 1
+        assert found.equals(convert_column(texts_of(column), kind)), column.type
+    assert converted
+
+
 def test_texts_of_numbers_and_times() -> None:
     numbers = [1.5, 1e20, 1e50, -0.0, float("nan"), float("-inf"), 1.25e-60]
     written = ["1.5", "1" + 20 * "0", "1e+50", "0", "nan", "-inf", "1.25e-60"]

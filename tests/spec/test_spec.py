@@ -1,17 +1,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from dpdist.errors import InvalidSpec
 from dpdist.privacy.accounting import Loss, rho_for
+from dpdist.sources.formats.csv_grammar import Grammar
+from dpdist.sources.record_sources import PersonColumn, Source
 from dpdist.spec import json_schema, load
+from dpdist.spec.attributes.attribute_kind import Values
+from dpdist.spec.attributes.attribute_spec import ATTRIBUTES
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
+from dpdist.spec.tagged_unions import UnionPart
 from tests.support import small_release
 from tests.support.complete_tree import needs_every_plugin
 
@@ -155,6 +162,8 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
     ({"limits": {"minutes": 0}}, "a number above 0 is needed"),
     ({"workload": [{"marginals": {"of": [["age"]], "ranges": True}}]}, "'ranges' goes with 'ways'"),
     ({"budget": {"rho": 0.1, "calibration": "magic"}}, "'analytic', 'zcdp' or 'classic'"),
+    ({"noise": "gaussian", "budget": {"epsilon": 1}, "ledger": PURE_CAP}, "Gaussian noise needs a 'delta' or 'rho'"),
+    ({"noise": "laplace"}, "Laplace noise needs an 'epsilon'"),
     ({"mechanism": "dawa"}, "'dawa' uses Laplace noise"),
     ({"mechanism": "dawa", "budget": {"epsilon": 1}, "ledger": PURE_CAP}, "partitions one ordered attribute"),
     ({"mechanism": "convolution", "budget": {"epsilon": 1}, "ledger": PURE_CAP}, "'convolution' uses Gaussian noise"),
@@ -247,6 +256,20 @@ def test_published_schema_is_current() -> None:
     assert json.loads((ROOT / "docs" / "release.schema.json").read_text()) == json_schema()
 
 
+class RequiredBesideKinds(UnionPart):
+    """A part of a spec with a key of its own that is needed, beside what is of one kind out of several."""
+
+    most: int
+    values: Annotated[Values, ATTRIBUTES]
+
+
+def test_a_part_of_several_kinds_needs_its_own_keys_as_before() -> None:
+    assert RequiredBesideKinds.model_json_schema()["required"] == ["most"]
+    assert RequiredBesideKinds.model_validate({"most": 3, "categories": ["a"]}).most == 3
+    with pytest.raises(ValidationError, match="most"):
+        RequiredBesideKinds.model_validate({"categories": ["a"]})
+
+
 def test_every_kind_of_filter(tmp_path: Path) -> None:
     np.save(tmp_path / "taps.npy", np.array([1.0, -1.0]))
     kinds = [
@@ -318,3 +341,50 @@ def test_what_a_selection_may_fail_by_is_taken_from_the_budget_s_delta() -> None
     assert budget.loss_beside(Fraction(0), "l2") == budget.loss
     assert budget.loss_beside(failure, "l1") == budget.loss_with("l1")
     assert ReleaseBudgetSpec.model_validate({"rho": "1"}).loss_beside(failure, "l2") == Loss.gaussian(Fraction(1))
+
+
+READ_AS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "columns": ({"columns": {"age": "years"}}, {"columns": {"age": "years"}}),
+    "header": ({"header": ["age", "sex", "work"]}, {"header": ("age", "sex", "work")}),
+    "person": ({"person": {"column": "who", "most_records": 1}}, {"person": PersonColumn("who")}),
+    "a person's type": (
+        {"person": {"column": "who", "most_records": 1, "type": "integer"}},
+        {"person": PersonColumn("who", "integer")},
+    ),
+    "records without a person": (
+        {"person": {"column": "who", "most_records": 1, "missing": "drop"}},
+        {"person": PersonColumn("who", missing="drop")},
+    ),
+    "groups of a person": (
+        {"person": {"column": "who", "most_records": 1, "most_groups": 2}},
+        {"person": PersonColumn("who", most_groups=2)},
+    ),
+    "most_records": ({"person": {"most_records": 3}}, {"most_records": 3}),
+    "counts": ({"counts": {"column": "visits", "of": "visits"}}, {"counts": "visits"}),
+    "delimiter": ({"csv": {"delimiter": ";"}}, {"grammar": Grammar(";")}),
+    "quoting": ({"csv": {"quoting": "none"}}, {"grammar": Grammar(quoting="none")}),
+    "decimal": ({"csv": {"decimal": ",", "delimiter": ";"}}, {"grammar": Grammar(";", decimal=",")}),
+    "quoted lines": ({"csv": {"multiline": True}}, {"grammar": Grammar(multiline=True)}),
+    "encoding": ({"csv": {"encoding": "latin-1"}}, {"grammar": Grammar(encoding="latin-1")}),
+    "types": ({"types": {"age": "whole"}}, {"types": {"age": "whole"}}),
+}
+"""Keys of 'records', and what they change of the source that is read."""
+FOUND_IN_FILES = {"files", "tags", "named", "snapshot"}
+
+
+@pytest.mark.parametrize("name", READ_AS)
+def test_every_key_about_records_reaches_what_is_read(name: str, tmp_path: Path) -> None:
+    """Of a file that is the same: what is said of it alone changes the source, and the digest that a charge is bound to."""
+    (tmp_path / "records.csv").write_text("age,sex,work,who,visits\n1,f,a,7,2\n")
+    plain, changed = (
+        load(small_release.spec(records={"path": str(tmp_path / "records.csv"), **keys})).source.files
+        for keys in ({}, READ_AS[name][0])
+    )
+    assert changed == replace(plain, **READ_AS[name][1]) != plain
+    assert changed.digest != plain.digest
+
+
+def test_every_field_of_a_source_is_said_by_a_key_or_found_in_files() -> None:
+    assert {field for _, changes in READ_AS.values() for field in changes} | FOUND_IN_FILES == {
+        field.name for field in fields(Source)
+    }

@@ -134,10 +134,9 @@ def test_wavelet_and_tree_over_several_attributes() -> None:
     np.testing.assert_array_equal(mixed.matrix(), np.kron(Haar(4).dense(), np.eye(3)))
     both = hierarchical(shape, branching=3)
     np.testing.assert_array_equal(both.matrix(), np.kron(Tree(4, 3).dense(), Tree(3, 3).dense()))
+    np.testing.assert_array_equal(hierarchical(9).matrix(), Tree(9, 2).dense())
     assert wavelet((8,)).l2_sensitivity == pytest.approx(2.0)
     assert wavelet((8,), norm="l1").l1_sensitivity == 4.0
-    costs = [hierarchical((64,), all_ranges(64), branching=b).workload_cost for b in (2, 4, 8, 16)]
-    assert hierarchical((64,), all_ranges(64), branching=None).workload_cost == min(costs)
     for build in (
         lambda: wavelet((4,), prefix(5)),
         lambda: wavelet((4,), ordered=(True, False)),
@@ -145,6 +144,16 @@ def test_wavelet_and_tree_over_several_attributes() -> None:
     ):
         with pytest.raises(InvalidInput):
             build()
+
+
+def test_each_branching_of_a_tree_is_taken_where_it_has_the_least_error() -> None:
+    best, branchings = set(), (2, 4, 8, 16)
+    for workload, norm in ((all_ranges(64), "l2"), (all_ranges(16), "l2"), (all_ranges(64), "l1"), (all_ranges(256), "l1")):
+        cells = workload.shape[1]
+        costs = [hierarchical(cells, workload, branching=b, norm=norm).workload_cost for b in branchings]
+        best.add(branchings[costs.index(min(costs))])
+        assert hierarchical(cells, workload, branching=None, norm=norm).workload_cost == min(costs)
+    assert best == {*branchings}
 
 
 def test_marginal_baselines_refuse_other_workloads() -> None:

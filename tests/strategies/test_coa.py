@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,8 +62,22 @@ def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: p
 
 @pytest.mark.parametrize(("hessian_cells", "rises"), [(coa_barrier.HESSIAN_CELLS, False), (0, True)], ids=["few", "many"])
 def test_the_barrier_of_few_cells_only_falls(hessian_cells: int, rises: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of many is raised where a step brought no progress, and only there."""
+    """That of many is raised where a step brought no progress, and only there. The products are those that the steps took."""
     barriers: list[tuple[float, float]] = []
+    products: list[int] = []
+    take_step, form_hessian = coa_barrier._inexact_newton, coa_barrier._newton
+
+    def counted(*point: Any, cap: int) -> tuple[Matrix, int]:
+        move, used = take_step(*point, cap=cap)
+        products.append(used)
+        return move, used
+
+    def counted_as_twenty(*point: Any) -> Matrix:
+        products.append(20)
+        return form_hessian(*point)
+
+    monkeypatch.setattr(coa_barrier, "_inexact_newton", counted)
+    monkeypatch.setattr(coa_barrier, "_newton", counted_as_twenty)
 
     def recorded(dual: Matrix, move: Matrix, barrier: float, *, largest_step: float, floor: float) -> tuple[Matrix, float]:
         weight, following = damp_step(dual, move, barrier, largest_step=largest_step, floor=floor)
@@ -74,6 +89,7 @@ def test_the_barrier_of_few_cells_only_falls(hessian_cells: int, rises: bool, mo
     solved = coa(sums_with_many_optima(3, 4)).solve
     assert solved is not None
     assert solved.stop == "converged"
+    assert solved.products == sum(products) > 0
     gaps = [step.gap for step in solved.history]
     raised = [
         number for number, ((_, following), (barrier, _)) in enumerate(pairwise(barriers), start=1) if barrier > following

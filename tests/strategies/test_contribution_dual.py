@@ -245,6 +245,22 @@ def test_more_cells_of_which_less_is_asked_get_one_too(monkeypatch: pytest.Monke
     assert found.persons.lower_bound <= cost_of(found, gram, 2) <= 1.2 * found.persons.lower_bound
 
 
+def test_the_better_of_two_strategies_is_certified_where_not_all_sets_are_gone_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The larger bound of both, and no less error than the strategy has, by every set of cells."""
+    moved, workload = Distance(1, replaced=False, groups=3), prefix(8)
+    least = cost_of(persons_by_cell(workload, moved), workload.gram(), 3)
+    monkeypatch.setattr("dpdist.strategies.group_optimum.LISTED_SETS", 0)
+    found = persons_by_cell(workload, moved)
+    assert found.persons is not None
+    assert found.solve is not None
+    cost, step = cost_of(found, workload.gram(), 3), found.solve.history[-1]
+    assert step.objective == pytest.approx(found.persons.lower_bound * (1 + step.gap))
+    assert 0.9999 * least < found.persons.lower_bound <= least * (1 + 1e-9) <= cost * (1 + 2e-9)
+    assert cost * (1 - 1e-9) <= step.objective <= 1.05 * least
+
+
 def test_more_cells_of_which_only_some_sums_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a singular gram had no inverse: planning stopped with an error."""
     moved, workload = Distance(1, replaced=False, groups=2), marginals((3, 4), 1)

@@ -182,6 +182,13 @@ def test_a_factorisation_that_failed_silently_is_noticed(library_array: Callable
         monkeypatch.undo()
 
 
+def test_what_a_library_refuses_is_not_taken_for_an_indefinite_matrix(library_array: Callable[[Matrix], Any]) -> None:
+    """A solver takes a shorter step where a matrix is not positive definite; whatever else fails, such as memory, is no reason to."""
+    for factor in (linear_algebra.cholesky, linear_algebra.factor_matrix):
+        with pytest.raises((TypeError, RuntimeError), match=r"float|Float"):
+            factor(library_array(np.eye(3, dtype=np.int64)))
+
+
 def test_numpy_needs_no_other_library(monkeypatch: Any) -> None:
     """Nor the time that importing one takes."""
     import sys

@@ -6,6 +6,7 @@ import decimal
 import json
 import tracemalloc
 from fractions import Fraction
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,39 @@ import numpy as np
 import pytest
 
 from dpdist import engine
+from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms import marginal_mechanisms
+from dpdist.mechanisms.mechanism import Request
+from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.planner.certificate import target_facts
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
+from dpdist.planner.strategy_search import Planning
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import Strategy, coa, marginal_minimax
 from dpdist.strategies.dense import minimax
 from dpdist.strategies.dense.minimax import least_worst
-from dpdist.strategies.solver_resources import effort
+from dpdist.strategies.dual_certificates import LargestBound
+from dpdist.strategies.lower_bounds import dual_bound
+from dpdist.strategies.solver_resources import Limits, effort
 from dpdist.strategies.strategy import Step
 from dpdist.strategies.tables.product_optimum import kronecker_worst
-from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges, related, union
+from dpdist.workloads import (
+    Gram,
+    Workload,
+    all_ranges,
+    explicit,
+    marginals,
+    prefix,
+    products,
+    random_ranges,
+    ranges,
+    related,
+    union,
+)
 from tests.support import small_release
 from tests.support.measurement_readers import errors_of
 
@@ -244,3 +264,59 @@ def test_no_lower_bound_is_above_the_dual_that_proves_it(heavy: float, cell: flo
         roots = [decimal.Decimal(f.numerator) / decimal.Decimal(f.denominator) for f in (alone, trace, determinant)]
         dual = (roots[0].sqrt() + (roots[1] + 2 * roots[2].sqrt()).sqrt()) ** 2
         assert decimal.Decimal(minimax._evaluate(asked, weights).lower) <= dual
+
+
+TABLE = marginals((3, 2), (2,))
+PROVEN: dict[str, Workload] = {
+    "one table": union(TABLE, weights=(2.0,)),
+    "one table twice": union(TABLE, TABLE, weights=(3.0, 1.0)),
+    "a table of some attributes": marginals(Domain.of_shape((4, 3)), 1, among=("x0",)),
+    "tables": union(marginals((4, 3), (0, 1)), marginals((4, 3), (2,)), weights=(2.0, 1.0)),
+    "prefix": prefix(5),
+    "a product": products(Domain.of_shape((4, 3)), {"x0": "prefix", "x1": "identity"}),
+    "products that differ in one attribute": union(
+        products(Domain.of_shape((4, 3)), {"x1": "identity"}),
+        products(Domain.of_shape((4, 3)), {"x0": "prefix", "x1": "identity"}),
+        weights=(2.0, 1.0),
+    ),
+}  # fmt: skip
+
+
+def answer_weights(proof: LargestBound, workload: Workload) -> np.ndarray:
+    """The weights of all answers that a proof holds, (queries,)."""
+    weights = []
+    for block, (scale, arrays) in zip(workload.blocks, proof.answers, strict=True):
+        if len(arrays) < len(block.factors):
+            arrays = arrays or (np.ones(block.queries),)  # of all rows
+        else:
+            arrays = tuple(
+                np.ones(factor.shape[0]) if array is None else array
+                for factor, array in zip(block.factors, arrays, strict=True)
+            )
+        weights.append(scale * reduce(np.kron, arrays, np.ones(1)))
+    return np.concatenate(weights)
+
+
+@pytest.mark.parametrize("at_once", [marginal_mechanisms.AT_ONCE, Limits(1, 0.0)], ids=["rows", "closed form"])
+@pytest.mark.parametrize("name", PROVEN)
+def test_the_proof_of_every_mechanism_proves_the_bound_of_its_largest_error(
+    name: str, at_once: Limits, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no strategy is below, computed here of the weights of answers and cells that the proof holds, against what is claimed."""
+    monkeypatch.setattr(marginal_mechanisms, "AT_ONCE", at_once)
+    workload = PROVEN[name]
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
+    able = [each for each in REGISTRY.values() if each.worst and each.reason_refused(workload) is None]
+    assert able
+    for mechanism in able:
+        strategy = mechanism.plan(Request(workload, worst=True), Planning(context))
+        assert strategy.solve is not None
+        assert strategy.solve.largest is not None, mechanism.name
+        step, proof = strategy.solve.history[-1], strategy.solve.largest
+        weights = answer_weights(proof, workload)
+        np.testing.assert_allclose(weights.sum(), 1.0, rtol=1e-9)
+        rows = np.sqrt(weights)[:, None] * workload.operator.dense()
+        proven = dual_bound(Gram(rows.T @ rows), proof.cells.over_cells(workload.domain.shape))
+        assert step.objective == pytest.approx(largest(strategy, workload), rel=1e-6)
+        assert step.objective / (1.0 + step.gap) * (1 - 1e-7) <= proven <= step.objective * (1 + 1e-7)
+        assert step.gap < 1e-3

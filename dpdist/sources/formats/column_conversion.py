@@ -283,7 +283,9 @@ def _times(flat_column: pa.Array) -> pa.Array:
         return _convert_each(_valid(flat_column), _time_of_text, pa.timestamp("us"))
     if family not in ("date", "time", "nothing"):
         raise _unconvertible(flat_column.type, "dates, times and ISO texts")
-    return (_in_utc(flat_column) if family == "time" else flat_column).cast(pa.timestamp("us"), safe=False)
+    # a cast alone would round times before 1970 up
+    times = pc.floor_temporal(_in_utc(flat_column), unit="microsecond") if family == "time" else flat_column
+    return times.cast(pa.timestamp("us"), safe=False)
 
 
 def _time_of_text(text: str) -> datetime.datetime | None:
