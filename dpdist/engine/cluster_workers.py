@@ -73,18 +73,13 @@ class Workforce:
         except OSError:  # what the store could not do is a StoreError: this is the scheduler that is not reached
             raise EngineError(SCHEDULER_GONE) from None
 
-    def check_workers(self) -> None:
-        """Accept a cluster one of whose workers, at least, has what tasks need. Raises: EngineError."""
-        if self._admission is None:
-            return
-        with losses_told():
-            self.allowed()
-
     def check_started(self) -> None:
-        """Start what tasks run on, and accept it when it can work. Raises: EngineError."""
+        """Start what tasks run on, and accept it when one of its workers, at least, has what tasks need. Raises: EngineError."""
         if self.client is not None and not workers_of(self.client):
             self.await_workers()
-        self.check_workers()
+        if self._admission is not None:
+            with losses_told():
+                self.allowed()
 
     def allowed(self) -> list[str] | None:
         """The addresses of the workers that may get tasks; None where all may. Waits for one if there is none.

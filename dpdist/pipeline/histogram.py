@@ -34,14 +34,8 @@ def digested_files(context: Context, source: Origin) -> Source:
 
 
 def _hash_files(context: Context, files: Sequence[File]) -> list[tuple[str, Tags]]:
-    _require_visible_file(context, files[0])
+    context.engine.needed_files = (files[0],)
     return file_digests.hashing(_memory(context), context.engine)(files)
-
-
-def _require_visible_file(context: Context, file: File) -> None:
-    """Have workers that do not see a file of this machine get no tasks. Raises: EngineError when none is left."""
-    context.engine.needed_files = (file,)
-    context.engine.check_workers()
 
 
 def verify_files(context: Context, source: Origin) -> None:
@@ -132,7 +126,7 @@ def materialize_table(context: Context, job: Job, folder: Path | None) -> Job:
         source.table, job.release, folder, context.home, root, context.engine.memory_bytes, uses, types, check
     )
     source_label = source.records.location.source_label
-    _require_visible_file(context, File(str(extract.path), SourceLabel(source_label)))
+    context.engine.needed_files = (File(str(extract.path), SourceLabel(source_label)),)
     snapshot_text = f", snapshot {extract.snapshot}" if extract.snapshot else ""
     context.progress("extract", f"read {source_label}{snapshot_text}")
     return job.with_records(extract.path, extract.snapshot, source_label=source_label)

@@ -29,6 +29,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise_distributions import GAUSSIAN
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, RecordsInSteps
 from dpdist.privacy.selection.thresholded_histogram import thresholded_histogram, unpublished_totals
+from dpdist.privacy.step_noise import noise_for
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS, Functionals
 from dpdist.session.attribute_types import declare_attribute
 from dpdist.sources.record_sources import write_stream
@@ -140,6 +141,14 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "a budget that buys no totals": (
         lambda: unpublished_totals(GAUSSIAN, Loss.gaussian(Fraction(1, 10**40)), MOVED, 2),
         "raise the 'share' of 'rest'",
+    ),
+    "a budget that buys no step": (
+        lambda: noise_for(Loss.gaussian(Fraction(1, 10**40)), 1, 1, 1, "the choice of a bound"),
+        "the choice of a bound has so little budget",
+    ),
+    "a budget of Laplace noise that buys no step": (
+        lambda: noise_for(Loss.laplace(Fraction(1, 10**40)), 1, 1, 1, "the choice of a bound"),
+        "raise its 'share', or leave it out",
     ),
     "products beyond number": (
         lambda: Functionals(np.broadcast_to(1.0, MOST_PRODUCTS + 1), np.zeros(1), {}, 1),

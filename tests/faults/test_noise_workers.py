@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,26 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from dpdist import engine
 from dpdist.arrays.lazy_vector import Vector, to_array
+from dpdist.counting.person_histograms import PartitionedRecords
+from dpdist.counting.person_keys import PersonKey
+from dpdist.counting.sparse_counts import count_cells
+from dpdist.domain import Attribute, Domain
+from dpdist.domain.key_spaces import IntegerKeys, KeySpace
 from dpdist.engine import Engine, task_queue
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
 from dpdist.pipeline import distributed_noise, measure, release_run
 from dpdist.pipeline.distributed_noise import RESOURCE, Claim, DrawReport, Shards
+from dpdist.pipeline.sparse_noise import ShardTask, SparseShards
 from dpdist.privacy import keys
+from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.privacy.selection.thresholded_histogram import thresholded_histogram
 from dpdist.runtime.context import Context
 from dpdist.size_limits import Sizes
+from dpdist.sources.record_sources import source_of
 from dpdist.spec import load
+from dpdist.stability import Distance
 from dpdist.storage.array_store import Store
 from tests import HANGS
 from tests.case_selection import slow_after_first
@@ -439,3 +451,41 @@ def test_nothing_is_drawn_of_a_charge_that_was_given_back(home: Path) -> None:
         ledger.begin_drawing("small-1", second.attempt, second.binding)
     with claim.key() as ask, pytest.raises(LedgerError, match="was given back, and the id was reserved again"):
         ask()
+
+
+class LateShards(SparseShards):
+    """Shards whose release is committed by the flow while a worker draws them."""
+
+    def rows(self, task: ShardTask, key: keys.Secret) -> Any:
+        drawn = super().rows(task, key)
+        with open_ledger(Path(os.environ["DPDIST_HOME"])) as ledger:
+            ledger.commit(task.claim.release, task.claim.attempt, task.claim.binding, "0" * 64)
+        return drawn
+
+
+def test_a_late_worker_writes_no_rows(home: Path, claim: Claim, tmp_path: Path) -> None:
+    """What one draws on time another one draws again, and reads back; of an attempt that has ended nothing is written or said."""
+    source = source_of(home.parent / "data" / "records.parquet", columns={}, **small_release.whose())
+    ages = (Attribute("age", categories=("an age",), other="other", missing="none"),)
+    domain, store = Domain((Attribute("sex", categories=("f", "m")),), beside=ages), Store(tmp_path / "rows")
+    records = PartitionedRecords(source, domain, store, engine.inline(), PersonKey(bytes(32)))
+    moved = Distance(1, replaced=False)
+    rule = thresholded_histogram(GAUSSIAN, Loss.gaussian(Fraction(1)), moved, 12, Fraction(5))
+    space = KeySpace({"age": IntegerKeys(0, 11)})
+    counted = count_cells(records, space, cells_per_person=None, records_per_cell=1, shards=rule.shards)
+    task, shards = ShardTask(range(rule.shards), counted.key, claim), SparseShards(counted, rule)
+    report = shards.draw(task)
+    assert report.rows == 12
+    assert report.digest is not None
+    drawn = shards.written_rows(report)
+    with claim.key() as ask:
+        np.testing.assert_array_equal(drawn, shards.rows(task, ask()))
+    assert [shards.agrees((task, digest)) for digest in (report.digest, "0" * 64)] == [True, False]
+    with pytest.raises(StoreError, match="are not the noise of this release's key. Nothing is committed"):
+        shards.written_rows(replace(report, digest="0" * 64))
+    written = small_release.tree(tmp_path / "rows")
+    late = LateShards(counted, rule).draw(task)
+    assert (late.name, late.rows, late.digest) == ("", 0, None)
+    assert "is committed; this step needs drawing" in late.refusal
+    assert shards.agrees((task, report.digest)) is None
+    assert small_release.tree(tmp_path / "rows") == written

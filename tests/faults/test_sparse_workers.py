@@ -183,8 +183,7 @@ def test_what_is_left_in_the_store_opens_nothing(
     assert not any(secret in function for secret in secrets for function in functions)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rogues", [1, 3])
+@pytest.mark.parametrize("rogues", slow_after_first(1, [1, 3]))
 def test_rows_that_are_not_of_the_key_are_found_and_nothing_is_committed(
     charged_release: ChargedRelease, cluster: SpecCluster, rogues: int
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -143,6 +144,27 @@ def test_of_two_copies_of_a_ledger_one_goes_on(tmp_path: Path, heads_location: s
     winner = ledger_at(tmp_path / won)
     finish(winner, won)
     assert checkpoints.compare(winner.checkpoints) == 7
+
+
+def test_of_two_that_begin_a_place_the_first_says_from_which_row_on(
+    tmp_path: Path, heads_location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which had read an older ledger: the other one notes all rows from there on, so that none is missing."""
+    monkeypatch.delenv(checkpoints.HEADS_ENVIRONMENT)
+    ledger = ledger_at(tmp_path)
+    finish(ledger, "before")
+    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, heads_location)
+    create, older = Documents.create_document, ledger.checkpoints(2)[0]
+
+    def come_second(documents: Documents, name: str, content: dict[str, Any]) -> bool:
+        monkeypatch.setattr(Documents, "create_document", create)
+        assert create(documents, name, asdict(older))
+        return create(documents, name, content)
+
+    monkeypatch.setattr(Documents, "create_document", come_second)
+    finish(ledger, "after")
+    assert len(ledger.entries()) == 7
+    assert checkpoints.compare(ledger.checkpoints) == 6  # rows 2 to 7
 
 
 def test_a_ledger_that_lost_rows_is_charged_no_more(tmp_path: Path, heads_location: str) -> None:

@@ -237,3 +237,13 @@ def test_records_without_a_value_are_persons_in_the_sentence() -> None:
         == "All records of one person, those with one value of column 'who', or one record without a value, are added or removed together."
     )
     assert Protection.from_facts(each.facts()).facts() == each.facts()
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_every_text_names_what_was_counted_and_only_that(most: int) -> None:
+    rows, visits = ProtectedRecords("add-remove", most), ProtectedRecords("add-remove", most, "visits")
+    for name in ("unit", "subject", "single_unit", "sentence", "bound"):
+        assert "record" in getattr(rows, name)
+        assert "visits" in getattr(visits, name)
+        assert "record" not in getattr(visits, name)
+    assert "visits" in RecordsInSteps("add-remove", most, "visits", participations=2).subject

@@ -152,11 +152,12 @@ class InMemory:
                 self.records[ask.release] = decided.attempt, sorted(ask.files)
             if decided.kind == "aborted":
                 self._forget(ask.release)
-            state = apply(state, LedgerRow(decided, len(self.rows) + 1, f"row {len(self.rows) + 1}"))
+            written = LedgerRow(decided, len(self.rows) + 1, f"row {len(self.rows) + 1}")
+            state = apply(state, written)
             self.rows.append(
                 {"event": decided.kind, "dataset": decided.dataset, "release": decided.release, "facts": decided.facts}
             )
-            self.known._take(decided, state, self.known._commitments_of(decided))
+            self.known._take(written, state, self.known._commitments_of(decided))
 
     def _forget(self, release: str) -> None:
         for file, others in self.known.standing.items():

@@ -253,11 +253,14 @@ def test_names_are_counted_alike_in_all_parts(
 ) -> None:
     """The same weights, whichever parts persons are dealt out to."""
     data: Data = (*BASE, *((f"p{number % 5}", number, f"town {number % 11 % 4}") for number in range(60)))
-    protection = ProtectedPersons("add-remove", 2, "who")
+    protection, shared = ProtectedPersons("add-remove", 2, "who"), (TWO_NAMES, 1 << UNIT_BITS)
     expected = counted(data, "parquet", tmp_path / "whole", protection)
+    handed_on = counted(data, "parquet", tmp_path / "whole, handed on", protection, *shared)
+    assert handed_on != expected  # what frequent names do not need comes back, and goes to others
     monkeypatch.setattr(name_counts, "choose_part_count", lambda *given: parts)
     monkeypatch.setattr(name_counts, "pending_rows", lambda *given: pending)
     assert counted(data, "parquet", tmp_path / "data", protection) == expected
+    assert counted(data, "parquet", tmp_path / "data, handed on", protection, *shared) == handed_on
     own = {who: {name for other, _, name in data if other == who and name} for who, _, _ in data}
     assert sum(expected.values()) == sum(
         min(len(each), 2) * AdaptiveWeights(2, "l2").weight(min(len(each), 2)) for each in own.values() if each

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from dpdist.errors import DpdistError, LedgerError
+from dpdist.errors import LedgerError
 from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent, LedgerRow
-from dpdist.privacy.ledger.serialization import UNREADABLE, reading
+from dpdist.privacy.ledger.serialization import UNREADABLE, unreadable_error
 
 FORMAT = 8
 """Of the ledger's tables and rows. A ledger of another format is refused, not changed."""
@@ -138,11 +138,8 @@ class Database:
 
         try:
             return self._retry(attempt)
-        except DpdistError:
-            raise
         except UNREADABLE as error:
-            with reading("a row of the ledger"):
-                raise error
+            raise unreadable_error("a row of the ledger") from error
 
     def run_statement(self, statement: str) -> None:
         """Run a statement outside of a transaction, such as VACUUM."""

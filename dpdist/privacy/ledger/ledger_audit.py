@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -67,6 +66,7 @@ class ReplayedState:
 
     Attributes:
         receipts: of the releases that the rows in hand name.
+        caps: what the table of caps must say, by data set and number of the row: certificates tell the cap that there was at their time.
         salts: of those that they reserve, as the table keeps them.
         records: of the same, the attempt and the commitments of the records that stand in its name.
     """
@@ -77,6 +77,7 @@ class ReplayedState:
         self.salts: Mapping[str, bytes | None] = {}
         self.records: Mapping[str, tuple[int | None, Sequence[str]]] = {}
         self.datasets: dict[str, DataSet] = {}
+        self.caps: dict[tuple[str, int], str] = {}
         self.accounts: dict[tuple[str, str], Account] = {}
         self.releases: dict[str, ReleaseState] = {}
         self.streams: dict[tuple[str, str | None], StreamState] = {}
@@ -94,7 +95,8 @@ class ReplayedState:
             state = self._state_before(event, commitments or ())
             if command is None or decide(state, command) != (event,):
                 return False
-            self._take(event, apply(state, LedgerRow(event, row.sequence, row.digest)), commitments)
+            written = LedgerRow(event, row.sequence, row.digest)
+            self._take(written, apply(state, written), commitments)
         except (KeyError, TypeError, ValueError, AttributeError, DpdistError):
             return False
         return True
@@ -159,9 +161,12 @@ class ReplayedState:
         matches = attempt == event.attempt and digest_of_commitments(commitments) == event.facts["records"]["digest"]
         return commitments if matches else None
 
-    def _take(self, event: LedgerEvent, state: State, commitments: Sequence[str] | None) -> None:
+    def _take(self, written: LedgerRow, state: State, commitments: Sequence[str] | None) -> None:
+        event = written.event
         if state.dataset is not None:
             self.datasets[event.dataset] = state.dataset
+        if state.dataset is not None and event.kind in ("declared", "capped"):
+            self.caps[event.dataset, written.sequence] = index_tables.caps_text(state.dataset)
         if event.kind == "approved":
             self.approvals[event.release] = state.approvals
         if event.kind == "published":
@@ -356,11 +361,8 @@ def _compare_accounts(connection: Connection, replayed: ReplayedState) -> None:
 
 
 def _compare_caps(connection: Connection, replayed: ReplayedState) -> None:
-    rows = list(connection.execute(sa.select(db.caps).order_by(db.caps.c.sequence)))
-    numbers = Counter(row.dataset for row in rows)
-    stored = {row.dataset: (row.facts, numbers[row.dataset]) for row in rows}
-    promised = {dataset: (index_tables.caps_text(promise), promise.caps) for dataset, promise in replayed.datasets.items()}
-    _compare("dpdist_caps", stored, promised, lambda dataset: f"the cap of {dataset!r}")
+    stored = {(row.dataset, row.sequence): row.facts for row in connection.execute(sa.select(db.caps))}
+    _compare("dpdist_caps", stored, replayed.caps, lambda key: f"the cap of {key[0]!r} in row {key[1]}")
 
 
 def _compare_records(connection: Connection, replayed: ReplayedState) -> None:

@@ -69,7 +69,8 @@ class LedgerReader:
         """The release of every certificate that was published, by the SHA-256 of its bytes."""
         query = sa.select(db.entries.c.release, db.entries.c.facts).where(db.entries.c.event == "published")
         rows = self._run_query(lambda connection: list(connection.execute(query)))
-        return {json.loads(row.facts)["certificate"]: row.release for row in rows}
+        with reading("a row of a publication"):
+            return {json.loads(row.facts)["certificate"]: row.release for row in rows}
 
     def stream(self, dataset: str, name: str) -> list[Receipt]:
         """The releases of a stream, first steps first; aborted ones left out."""
@@ -132,7 +133,7 @@ class LedgerReader:
                 raise LedgerError(f"release {release!r} is not charged")
             then = sa.and_(db.caps.c.dataset == receipt.dataset, db.caps.c.sequence < receipt.sequence)
             cap = sa.select(db.caps.c.facts).where(then).order_by(db.caps.c.sequence.desc()).limit(1)
-            declared_dataset = index_tables.declared_by(receipt.dataset, connection.execute(cap).scalar_one())
+            declared_dataset = index_tables.declared_by(receipt.dataset, connection.execute(cap).scalar() or "")
             account = index_tables.account_of(connection, receipt.dataset, receipt.period)
             later_charges = _charges_of(
                 connection, receipt.dataset, receipt.period, db.releases.c.sequence > receipt.sequence

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from dpdist.errors import DpdistError, LedgerError
+from dpdist.errors import InvalidInput, LedgerError
 from dpdist.privacy.accounting import NOTHING, Cap, Loss
 from dpdist.privacy.accounting.privacy_loss import ZERO
 from dpdist.privacy.ledger.charges import StreamPart
@@ -24,14 +24,16 @@ def reading(subject: str) -> Iterator[None]:
     """A block that reads something of the ledger. Raises: LedgerError that names it, where it was altered or damaged."""
     try:
         yield
-    except DpdistError:
-        raise
-    except UNREADABLE as error:
-        raise LedgerError(
-            f"{subject} cannot be read: the ledger was damaged or altered, nothing was changed; 'dpdist ledger verify' says whether "
-            "more is: "
-            "restore the database from a backup"
-        ) from error
+    except (*UNREADABLE, InvalidInput) as error:  # what no cap, loss or protection can be, too
+        raise unreadable_error(subject) from error
+
+
+def unreadable_error(subject: str) -> LedgerError:
+    """What is said of something in the ledger that dpdist did not write so, and what to do."""
+    return LedgerError(
+        f"{subject} cannot be read: the ledger was damaged or altered, nothing was changed; 'dpdist ledger verify' says whether more "
+        "is: restore the database from a backup"
+    )
 
 
 def loss_of(facts: Mapping[str, str]) -> Loss:
