@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +122,18 @@ def test_a_worker_that_lacks_something_is_left_alone(
         (told,) = workers.told
         assert re.fullmatch(rf"the worker at {workers.lame} {line}.*; it gets no tasks of this run", told)
     workers.become(**lack, only=False)
-    with pytest.raises(EngineError) as refused, engine.open_engine(workers.cluster.scheduler_address) as started:
-        workers.use(started, Store(f"{s3}/lacks")).map(address, range(40))
     wanted = (
         rf"no worker of the cluster can do the tasks of this run: the worker at {workers.lame} {line}.* \(and 1 more lack"
     )
-    assert re.match(wanted, str(refused.value))
-    assert "\n" not in str(refused.value)
+    asking: list[Callable[[Engine], object]] = [
+        lambda found: found.map(address, range(40)),
+        lambda found: found.check_started(),
+    ]
+    for ask in asking:  # with its first tasks, and before a charge
+        with pytest.raises(EngineError) as refused, engine.open_engine(workers.cluster.scheduler_address) as started:
+            ask(workers.use(started, Store(f"{s3}/lacks")))
+        assert re.match(wanted, str(refused.value))
+        assert "\n" not in str(refused.value)
 
 
 def test_a_worker_that_hangs_holds_up_nobody(s3: str, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
