@@ -100,8 +100,13 @@ def _published_rows(
     source: Mapping[str, Any], schema: pa.Schema, number: int, read_batches: Callable[[], Iterator[pa.RecordBatch]]
 ) -> PublishedRows:
     kinds = {name: pa.date32() if name == "period" else pa.string() for name in source}
-    plain_fields = [pa.field(field.name, _without_dictionary(field.type), field.nullable) for field in schema]
-    full_schema = pa.schema([*(pa.field(name, kind) for name, kind in kinds.items()), *plain_fields])
+    fields = [pa.field(name, kind) for name, kind in kinds.items()]
+    for field in schema:
+        # warehouses do not all tell columns apart by the case of their letters
+        is_taken = field.name.casefold() in {earlier.name.casefold() for earlier in fields}
+        name = f"attribute_{field.name}" if is_taken else field.name
+        fields.append(pa.field(name, _without_dictionary(field.type), field.nullable))
+    full_schema = pa.schema(fields)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in read_batches():

@@ -103,6 +103,26 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
     assert small_release.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
 
 
+def test_attributes_called_like_columns_of_a_warehouse_are_there(
+    home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]
+) -> None:
+    """Also where only the case of their letters differs, which not every warehouse tells apart: no table with two such columns was made."""
+    place, read = target
+    names = {"sex": "period", "work": "Certificate"}
+    columns = [names.get(column, column) for column in small_release.records().column_names]
+    domain = {names.get(name, name): values for name, values in small_release.spec()["domain"].items()}
+    changes = {"domain": domain, "workload": [{"marginals": {"of": [["period", "Certificate"]]}}], "output": {"to": [place]}}
+    done = small_release.run(
+        small_release.write(tmp_path, table=small_release.records().rename_columns(columns), **changes), home
+    )
+    rows = read()
+    assert {(row["attribute_period"], row["attribute_Certificate"]) for row in rows} == {(a, b) for a in "fm" for b in "abc"}
+    assert {(row["period"], row["release"]) for row in rows} == {(None, "small-1")}
+    assert sorted(row["answer"] for row in rows) == sorted(done.answers.arrow["answer"].to_pylist())
+    (named,) = place.items()
+    assert small_release.verified(home, "small-1")[-1] == f"small-1, rows in {' '.join(named)}: right"
+
+
 def test_synthetic_records_are_there_as_such(home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]) -> None:
     """Two sets beside each other, the second again in fewer records; each is written once."""
     place, read = target
