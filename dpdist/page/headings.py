@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, product
 from typing import Any, ClassVar, Self
 
 from dpdist.content.number_format import capitalised, join_with_and
@@ -104,12 +105,10 @@ class Words:
                 join_with_and([self.title(name) for name in group_attributes]) if group_text else ""
             )
             return say("Cumulative {title}{grouped}", title=self.title(cdf_attribute), grouped=grouped)
-        statistic_name, _, rest = group.partition(" of ")
-        column_text, _, group_text = rest.partition(" by ")
-        columns = column_text.split(" and ")
-        if statistic_name in _HEADINGS and set(columns) <= set(self.amounts):
+        statistic_name, columns, asked_by = self._statistic_in(group)
+        if statistic_name in _HEADINGS and asked_by is not None:
             column_titles = join_with_and([self.title(column) for column in columns])
-            grouped = self._grouping_clause(self.heading(group_text, names) if group_text else "")
+            grouped = self._grouping_clause(self.heading(asked_by, names) if asked_by else "")
             return say(_HEADINGS[statistic_name], counted=capitalised(self.counted), told=column_titles) + grouped
         head, _, group_text = group.partition(" by ")
         other_attributes = group_text.split(", ") if group_text else []
@@ -123,11 +122,23 @@ class Words:
     def _grouping_clause(attribute_text: str) -> str:
         return say(" by {others}", others=attribute_text) if attribute_text else ""
 
+    def _statistic_in(self, group: str) -> tuple[str, tuple[str, ...], str | None]:
+        """The statistic of a group's name, its columns of amounts and by what it is asked for, None under a condition; no columns in the
+        names of other groups."""
+        statistic_name, _, rest = group.partition(" of ")
+        longest_first = sorted(self.amounts, key=len, reverse=True)
+        firsts = [name for name in longest_first if rest.startswith(f"{name} and ")]
+        for columns in chain(((name,) for name in longest_first), product(firsts, longest_first)):
+            names = " and ".join(columns)
+            if rest == names or rest.startswith((f"{names} by ", f"{names}, ")):
+                group_text = rest[len(names) :]
+                return statistic_name, columns, None if group_text.startswith(",") else group_text.removeprefix(" by ")
+        return statistic_name, (), None
+
     def unit_of(self, group: str) -> str | None:
         """What the answers of a group of sums are measured in; None for other groups, which count records."""
-        statistic_name, _, rest = group.partition(" of ")
-        columns = rest.partition(" by ")[0].partition(",")[0].split(" and ")
-        if statistic_name == "count" or statistic_name not in self._units or not set(columns) <= set(self.amounts):
+        statistic_name, columns, _ = self._statistic_in(group)
+        if statistic_name == "count" or statistic_name not in self._units or not columns:
             return None
         units = [
             str(self.amounts[column].get("unit") or say("units of {title}", title=self.title(column))) for column in columns
@@ -137,9 +148,8 @@ class Words:
 
     def serves_statistics(self, group: str) -> bool:
         """Whether the answers of a group are asked for only because means and variances are made of them."""
-        statistic_name, _, rest = group.partition(" of ")
-        columns = rest.partition(" by ")[0].partition(",")[0].split(" and ")
-        return statistic_name in ("count", "deviations", "squares", "products") and set(columns) <= set(self.amounts)
+        statistic_name, columns, _ = self._statistic_in(group)
+        return statistic_name in ("count", "deviations", "squares", "products") and bool(columns)
 
     _units: ClassVar = {
         "count": "",

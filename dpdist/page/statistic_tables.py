@@ -25,25 +25,20 @@ class StatisticRow:
     """A statistic of amounts over the records of one query.
 
     Attributes:
-        amounts: the column, or both.
+        columns: of amounts, one or two.
         block, query_index: the group of queries over whose records it is taken, and which query of it.
         estimate: with its interval.
     """
 
-    amounts: str
+    columns: Sequence[str]
     block: Block
     query_index: int
     estimate: Estimated
 
     @property
-    def columns(self) -> list[str]:
-        """The columns of amounts."""
-        return self.amounts.split(" and ")
-
-    @property
     def group(self) -> str:
         """What its group is called, as published tables have it."""
-        statistic_name = f"{self.estimate.statistic} of {self.amounts}"
+        statistic_name = f"{self.estimate.statistic} of {' and '.join(self.columns)}"
         return statistic_name if self.block.name == "total" else f"{statistic_name} by {self.block.name}"
 
 

@@ -104,7 +104,7 @@ def statistic_rows(
                 published_groups.add(group)
             for names_together in together.values():
                 rows = [
-                    StatisticRow(" and ".join(names), block, first_query + index // len(names_together), estimate)
+                    StatisticRow(names, block, first_query + index // len(names_together), estimate)
                     for first_query, batch in _function_batches(block, workload.domain.shape)
                     for index, estimate in enumerate(published.statistics(names_together, axes, batch, expected))
                 ]

@@ -1950,13 +1950,22 @@ class ReleaseClaims:
             check_at_least(bound, lower_bound, 1e-9)
         return f"{len(round_terms)} rounds"
 
+    def statistic_in(self, title: str) -> tuple[str, tuple[str, ...], str]:
+        """The statistic of a title, its columns of amounts and by what it is asked for; no columns in the titles of other groups."""
+        statistic_name, _, rest = title.lstrip("'").partition(" of ")
+        names = sorted((each["name"] for each in self.facts["attributes"] if "amounts" in each), key=len, reverse=True)
+        firsts = [name for name in names if rest.startswith(f"{name} and ")]
+        for columns in itertools.chain(((name,) for name in names), itertools.product(firsts, names)):
+            named = " and ".join(columns)
+            if rest == named or rest.startswith((f"{named} by ", f"{named}, ")):
+                return statistic_name, columns, rest[len(named) :].removeprefix(" by ").removeprefix(", ")
+        return statistic_name, (), ""
+
     def statistics(self, title: str) -> tuple[list[Statistic], list[RowTexts]]:
         """All of a title, such as 'mean of amount by branch': one for each row of the queries that count their records, and its texts."""
-        statistic_name, _, rest = title.partition(" of ")
-        names, _, group_text = rest.partition(" by ")
-        columns = names.split(" and ")
-        measured_columns = {entry["name"] for entry in self.facts["attributes"] if "amounts" in entry}
-        near({*columns} <= measured_columns, True, label=f"whether {title!r} is a statistic of what is measured: ")
+        statistic_name, columns, group_text = self.statistic_in(title)
+        near(bool(columns), True, label=f"whether {title!r} is a statistic of what is measured: ")
+        names = " and ".join(columns)
         if statistic_name not in SUMS:
             raise UncheckedClaim(f"{statistic_name!r} is not known to this program")
         spans = dict[int, tuple[float, float]]()
@@ -3969,7 +3978,7 @@ def title_parts(release: ReleaseClaims, group: Rows) -> list[str]:
     """What the title of a table of counts or of sums names, factor by factor; of intervals the word "ranges"; else nothing."""
     amounts = sum("amounts" in release.facts["attributes"][axis] for axis in group.axes)
     name = group.name.lstrip("'")
-    asked = name.partition(" by ")[2] if amounts else name
+    asked = release.statistic_in(name)[2] if amounts else name
     parts = asked.split(" x ")
     return ["ranges"] if asked.startswith("ranges of ") else parts if len(parts) == len(group.axes) - amounts else []
 
@@ -3979,10 +3988,9 @@ def texts_along(release: ReleaseClaims, group: Rows, position: int, kind: str) -
     axis, factor = group.axes[position], group.factors[position]
     attribute = release.facts["attributes"][axis]
     if "amounts" in attribute:
-        word, _, of = group.name.lstrip("'").partition(" of ")
-        deviations = word == "products"
-        own = attribute["name"] in re.split(" by |, ", of)[0].split(" and ")
-        return attribute["name"], ["count" if not own else "deviations" if deviations else word]
+        word, columns, _ = release.statistic_in(group.name)
+        own = attribute["name"] in columns
+        return attribute["name"], ["count" if not own else "deviations" if word == "products" else word]
     titles = title_parts(release, group)
     for index, level in enumerate(attribute.get("levels", ()) if kind == "matrix" else ()):
         if titles[position : position + 1] == [level["name"]]:
@@ -4048,7 +4056,7 @@ def texts_of_group(release: ReleaseClaims, group: Rows, facts: Facts, statistic:
         facts: the group as the measurement has it.
         statistic: the title of statistics whose records the group counts; their rows say nothing of amounts.
     """
-    words = statistic.partition(" by ")[2] or group.name.lstrip("'")
+    words = (statistic and release.statistic_in(statistic)[2]) or group.name.lstrip("'")
     kinds, attributes = [str(factor_facts["kind"]) for factor_facts in facts["factors"]], release.facts["attributes"]
     if len(kinds) != len(group.axes):  # rows over the cells of several attributes have words of their own
         yield from itertools.repeat(RowTexts(words, {}), group.rows)
@@ -4635,7 +4643,8 @@ def check_columns(release: ReleaseClaims, listed: Sequence[tuple[str, str, str]]
     """Columns with their types and meanings, against those of answers.csv and of the certificate."""
     answers = table_of(release, "answers.csv")
     if answers:
-        near([name for name, _, _ in listed], list(answers[0]), label=f"columns in {what}: ")
+        names = [name.lstrip("'") for name in answers[0]]
+        near([name.lstrip("'") for name, _, _ in listed], names, label=f"columns in {what}: ")
     for name, kind, text in listed:
         near(kind, "number" if name in NUMBERS else "string", label=f"type of {name} in {what}: ")
         meaning = meaning_of(release, name)

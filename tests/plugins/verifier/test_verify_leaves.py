@@ -213,7 +213,7 @@ def test_remarks_count_what_is_there(honest: Any) -> None:
 
 
 PARTS = ("sums", "private categories", "steps of a person in several series", "days, months and names of the publisher's",
-         "attributes called like columns",
+         "attributes called like columns", "names that hold words of titles",
          "several choices, Laplace noise", "quantiles", "what bounds leave out", "variances", "suppressed", "persons by levels",
          "modelled answers", "groups of a person", "values left out", "bounded totals", "wide tables", "completeness",
          "nested, add-remove", "tables that share attributes, Laplace noise")  # fmt: skip

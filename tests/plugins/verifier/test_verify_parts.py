@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -315,7 +315,7 @@ SEX = Attribute("sex", categories=("f", "m", "x"), missing="unknown", levels=(Le
 DAY = Attribute("day", edges=even_edges(0, 1, 5), times=Times(datetime(2026, 11, 29), 5, "day"))
 AGE = Attribute("age", edges=(0, 4, 8, 20), outside="clip")
 PAID = amounts_attribute("paid", Amounts(Fraction(0), Fraction(1), 9), None)
-TIP = amounts_attribute("tip", Amounts(Fraction(0), Fraction(1), 5), None)
+TIP = amounts_attribute("tip and tax by day", Amounts(Fraction(0), Fraction(1), 5), None)
 COUNTED = (SEX, DAY, AGE)
 WHOLE = Domain(COUNTED)
 TABLES = listed_marginals(WHOLE, [("sex", "age"), ("kind", "day"), ("kind",), ("age",), ()])
@@ -330,7 +330,11 @@ QUERIES = {
     "conditions": predicates(WHOLE, ["age < 4 and sex == 'f'", "sex == 'm'"]),
     **{
         name: sums_of(TABLES, Domain((*COUNTED, PAID, TIP)), STATISTICS[name], columns, scaled=False)
-        for name, columns in (("mean", ["paid"]), ("variance", ["tip"]), ("covariance", ["tip", "paid"]))
+        for name, columns in (
+            ("mean", ["paid"]),
+            ("variance", ["tip and tax by day"]),
+            ("covariance", ["tip and tax by day", "paid"]),
+        )
     },
 }
 
@@ -342,6 +346,7 @@ def test_rows_are_called_as_the_release_calls_them(name: str) -> None:
     facts, arrays = _encode_queries(workload)
     attributes = json.loads(json.dumps([_attribute_facts(attribute) for attribute in workload.domain.attributes]))
     release: Any = SimpleNamespace(facts={"attributes": attributes}, shape=workload.domain.shape, arrays=arrays)
+    release.statistic_in = partial(verify.ReleaseClaims.statistic_in, release)
     for block, group_facts in zip(workload.blocks, facts["groups"], strict=True):
         group = verify.ReleaseClaims.rows_of(release, group_facts, unit=1.0, name=block.name)
         query, columns = query_names(block, workload.domain.columns, 0, block.queries)
