@@ -377,3 +377,25 @@ def test_an_attribute_may_be_called_like_a_column_of_the_published_tables(name: 
             assert {row[f"attribute_{name}"] for row in csv.DictReader(opened)} == {"a", "b"}, file
     with (folder / "variances.csv").open(encoding="utf-8", newline="") as opened:
         assert {row["statistic"] for row in csv.DictReader(opened)} == {"variance", "standard deviation"}
+
+
+def test_columns_whose_names_hold_the_words_of_titles_are_told_apart(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their errors were said to be in one unit with those of counts, and a plan of their means was refused."""
+    name, records = "tip and tax by day", table()
+    spec = small_release.write(
+        tmp_path,
+        table=records.rename_columns([name if column == "amount" else column for column in records.column_names]),
+        domain=DOMAIN,
+        sums={name: {**SUMS["amount"], "title": "Tips and taxes"}, "tip": SUMS["tip"]},
+        workload=[{**BY_BRANCH, "mean": name}, {**BY_BRANCH, "covariance": ["tip", name]}],
+    )
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    planned = CommandLine(monkeypatch, capsys)("plan", str(spec), "--records", "800").out
+    assert re.search("mean of tip and tax by day by branch .*EUR", planned)
+    done = small_release.run(spec, home)
+    assert done.certificate["mechanism"]["rmse"] is None
+    page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
+    assert "Mean of Tips and taxes by Branch" in page
+    assert "Covariance of tip and Tips and taxes by Branch" in page
