@@ -19,6 +19,7 @@ from dpdist import engine
 from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.content.measurement_file import MOST_BYTES
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.measurement.filter_measurement import SeriesMeasurement
 from dpdist.measurement.integer_measurement import answer_bytes
 from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.planner.release_plan import stage_memory
@@ -105,6 +106,18 @@ def test_rows_that_are_written_down_are_those_that_were_measured(name: str, few:
     records = np.random.default_rng(4).integers(0, 100, rows.shape[1])
     off = np.abs(rows @ records - pipeline.exact_in_memory(planned, records)).max()
     assert off < 0.501, "measured numbers are rounded to whole ones"
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].through])
+def test_a_series_with_the_noise_of_other_sensitivities_keeps_both(name: str, few: Callable[[str], Pipeline]) -> None:
+    """That of its first horizon, too, which decided its noise; its integers are the same."""
+    measurement = few(name).plan("add-remove").measurement
+    assert isinstance(measurement, SeriesMeasurement)
+    other = measurement.with_sensitivities(7, 3)
+    assert (other.sensitivity_squared, other.first_squared) == (7, 3)
+    assert replace(other, sensitivity_squared=measurement.sensitivity_squared, first_squared=None) == replace(
+        measurement, first_squared=None
+    )
 
 
 def linear_functions(shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:

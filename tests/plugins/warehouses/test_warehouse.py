@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.utils.config import Config
 
 from dpdist import engine
-from dpdist.errors import DpdistError, InvalidSpec, StoreError
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, StoreError
 from dpdist.pipeline.warehouse_delivery import deliver, differences, rows_of, synthetic_rows
 from dpdist.planner.memory_estimate import DELIVERED_ROW_BYTES
 from dpdist.planner.release_plan import plan, stage_memory
@@ -249,6 +249,21 @@ def test_a_table_with_other_columns_is_refused_in_one_line(
     changes = {"release": "other", "domain": {"sex": {"categories": ["f", "m"]}}, "workload": [{"marginals": {"ways": [1]}}]}
     with pytest.raises(StoreError, match="has the columns .*; name another table in output.to"):
         small_release.run(small_release.write(other, output={"to": [place]}, **changes), home)
+
+
+@pytest.mark.parametrize("target", ["delta"], indirect=True)
+def test_more_answers_than_a_table_takes_are_refused_before_the_charge(
+    home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, _ = target
+    spec = small_release.write(tmp_path, workload=[{"marginals": {"of": [["sex"]]}}], output={"to": [place]})
+    monkeypatch.setattr("dpdist.pipeline.validation.PARQUET_ROWS", 1)
+    with pytest.raises(InvalidInput, match=r"2 answers are too many for .* \(at most 1\); leave it out of output\.to"):
+        small_release.run(spec, home)
+    with open_ledger(home) as ledger:
+        assert [entry for entry in ledger.entries() if entry["event"] == "reserved"] == []
+    monkeypatch.setattr("dpdist.pipeline.validation.PARQUET_ROWS", 2)
+    assert small_release.run(spec, home).charged
 
 
 @pytest.mark.parametrize(
