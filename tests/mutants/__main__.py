@@ -41,9 +41,11 @@ DOCUMENTED, DOCUMENTATION = (
 """Packages whose declarations pages of the documentation are written from, and the test that compares them."""
 CHECKS = {
     "pyproject.toml::mypy": ("mypy",),
-    "pyproject.toml::ruff": ("ruff", "check", "--quiet", "--no-cache", "--select", "F,B"),
+    "pyproject.toml::ruff": ("ruff", "check", "--quiet", "--no-cache", "--select", "F,B", "{module}"),
+    "tests/test_contributing_rules.py": ("pytest", "-q", "-x", "-n", "0", "tests/test_contributing_rules.py"),
 }
-"""What every change has to pass beside the tests: types, unused names and what is almost always a mistake; not how it is written."""
+"""What every change has to pass beside the tests that execute it: types, unused names, what is almost always a mistake, and the tests that
+read all files; not how it is written."""
 SLOWEST = 300.0
 """CPU seconds that a test may take alone and without a fault."""
 WANTED = 0.92
@@ -216,7 +218,7 @@ class Runs:
         """
         program, *options = CHECKS[check]
         done = subprocess.run(
-            [sys.executable, "-m", program, *options, *([module] if options else [])],
+            [sys.executable, "-m", program, *(option.format(module=module) for option in options)],
             cwd=self.tree,
             capture_output=True,
             text=True,
