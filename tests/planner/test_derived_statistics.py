@@ -130,7 +130,7 @@ def test_statistics_of_each_group_are_those_of_rows_over_all_cells(
     monkeypatch.setattr(derived_statistics, "GROUPS_AT_ONCE", 3)
     compared = set()
     for table, rows in statistic_rows(planned.job.workload, measurement):
-        names = tuple(rows[0].amounts.split(" and "))
+        names = tuple(rows[0].columns)
         assert [row.query_index for row in rows] == list(range(rows[0].block.queries))
         assert len({row.estimate.statistic for row in rows}) == 1
         for row in rows:
