@@ -3896,18 +3896,23 @@ def check_bins(attribute: Facts, bins: int) -> None:
         near((attribute["other"], list(attribute["levels"])), (None, []), label=f"other values and levels of {name}: ")
         near(attribute["missing"] in NO_BIN, True, label=f"a word on missing amounts of {name}: ")
         return
-    texts, extra = value_texts(attribute), extra_texts(attribute)
-    near(len(set(texts)), len(texts), label=f"values of {name} with names of their own: ")
+    extra = extra_texts(attribute)
+    if "even" in attribute or "times" in attribute:  # many, which follow from a few numbers
+        values = int(attribute["even"]["bins"] if "even" in attribute else attribute["times"]["steps"])
+    else:
+        texts = value_texts(attribute)
+        values = len(texts) - len(extra)
+        near(len(set(texts)), len(texts), label=f"values of {name} with names of their own: ")
     if "edges" in attribute:
         near(bool((np.diff(attribute["edges"]) > 0).all()), True, label=f"edges of {name} that rise: ")
-        near(len(texts), len(attribute["edges"]) - 1 + len(extra), label=f"names of values of {name}: ")
-    expected = len(texts) + ("drop" in (attribute["missing"], attribute["other"]))
+        near(values, len(attribute["edges"]) - 1, label=f"names of values of {name}: ")
+    expected = values + len(extra) + ("drop" in (attribute["missing"], attribute["other"]))
     starts, extra_groups = list[int](), len(extra) - (attribute.get("total") is not None)
     for level in attribute["levels"]:
         groups = sorted(set(level["groups"]))
         near(
             (len(level["groups"]), groups),
-            (len(texts) - len(extra), [*range(len(level["labels"]))]),
+            (values, [*range(len(level["labels"]))]),
             label="groups of a level: ",
         )
         starts.append(expected)
