@@ -70,10 +70,15 @@ class UncheckedClaim(Exception):
     """Why a claim cannot be checked."""
 
 
-def near(claimed: Any, recomputed: Any, tolerance: float = 0.0, *, label: str) -> str:
-    """Accept a value, a number up to a relative tolerance. Raises: WrongClaim, or UncheckedClaim where nothing is claimed."""
+def check_claimed(claimed: Any) -> None:
+    """Accept any claim. Raises: UncheckedClaim where there is none."""
     if claimed is None:
         raise UncheckedClaim("none is claimed")
+
+
+def near(claimed: Any, recomputed: Any, tolerance: float = 0.0, *, label: str) -> str:
+    """Accept a value, a number up to a relative tolerance. Raises: WrongClaim, or UncheckedClaim where nothing is claimed."""
+    check_claimed(claimed)
     if claimed != recomputed and not (tolerance and abs(claimed - recomputed) <= tolerance * abs(recomputed)):
         raise WrongClaim(f"{label}found {claimed}, recomputed {recomputed}")
     return ""
@@ -91,7 +96,7 @@ def check_at_least(claimed: Any, recomputed: Any, tolerance: float = 0.0, max_ex
 
     Raises: WrongClaim, or UncheckedClaim where nothing is claimed.
     """
-    near(claimed, claimed, label="")
+    check_claimed(claimed)
     above = claimed >= recomputed or (tolerance and claimed >= recomputed * (1 - tolerance))
     if not above or (max_excess < math.inf and claimed > recomputed * (1 + max_excess)):
         raise WrongClaim(f"found {claimed}, recomputed {recomputed}")
@@ -2289,17 +2294,20 @@ class ReleaseClaims:
             near("weights" if self.facts["largest"] else "none", "none", label="weights of the largest error: ")
             return "none is claimed"
         near(self.mechanism["objective"], "worst", label="objective: ")
-        return near(claimed, claimed, label="") or check_at_least(
+        check_claimed(claimed)
+        return check_at_least(
             1 + claimed, self.whole_horizon.largest_cost / self.whole_horizon.bound_of_largest, 3e-6, max_excess=3e-6
         )
 
     def check_bound(self, claimed: Any) -> str:
-        if not near(claimed, claimed, label="") and not self.bound >= claimed * (1 - 3e-6):
+        check_claimed(claimed)
+        if not self.bound >= claimed * (1 - 3e-6):
             raise WrongClaim(f"found {claimed}, recomputed {self.bound}")
         return ""
 
     def check_gap(self, claimed: Any) -> str:
-        return near(claimed, claimed, label="") or check_at_least(1 + claimed, self.cost / self.bound, 3e-6)
+        check_claimed(claimed)
+        return check_at_least(1 + claimed, self.cost / self.bound, 3e-6)
 
 
 def person_groupings(factor: AxisFactor, attribute: Facts) -> list[tuple[int, int, float]]:
@@ -3947,7 +3955,8 @@ def check_measurement(release: ReleaseClaims) -> str:
             sorted(f"direction_{axis}" for axis in strategy.get("directions", ())),
             label="attributes with a direction: ",
         )
-        near(part.is_orthogonal or not strategy.get("directions"), True, label="whether what terms say is added: ")
+        if strategy.get("directions"):
+            near(part.is_orthogonal, True, label="whether what terms say is added: ")
         starts = itertools.accumulate((term.rows for term in part.terms), initial=0)
         for start, term, term_facts in zip(starts, part.terms, strategy.get("terms", ()), strict=False):
             near((term_facts["first"], term_facts["values"]), (start, term.rows), label="values of a term: ")
@@ -4004,11 +4013,11 @@ def texts_along(release: ReleaseClaims, group: Rows, position: int, kind: str) -
             return level["name"], texts
     if kind == "total":
         return attribute["name"], ["all"]
+    if ("line" in attribute and kind != "identity") or (kind == "matrix" and titles[:1] != ["ranges"]):
+        return attribute["name"], None  # comparisons and conditions, by words of their own
     values = value_texts(attribute)
-    if "line" in attribute and kind != "identity":
-        return attribute["name"], None  # comparisons of a number, by words of their own
     if kind == "matrix":
-        return attribute["name"], interval_texts(factor, values) if titles[:1] == ["ranges"] else None
+        return attribute["name"], interval_texts(factor, values)
     if kind == "prefix":
         texts = [f"up to {value}" for value in values]
     elif kind == "ranges":
@@ -4048,8 +4057,9 @@ class RowTexts:
             words = [texts[name] for name in named]
             asked = [f"{name} {text}" for name, text in zip(self.columns, words, strict=True) if text]
             if own := words[0] == self.words:  # a question that is called by its own words
-                unknown = [text for text, expected in zip(words, self.columns.values(), strict=True) if expected is None]
-                near([text for text in unknown[1:] if text], [], label=f"row {number}: texts beside its own words: ")
+                others_of_row = list(zip(words, self.columns.values(), strict=True))[1:]
+                beside = [text for text, expected in others_of_row if text and expected is None]
+                near(beside, [], label=f"row {number}: texts beside its own words: ")
             query = words[0] if own or words == ["all"] else ", ".join(asked)
             near(texts["query"], query.lstrip("'"), label=f"row {number}: query: ")
 

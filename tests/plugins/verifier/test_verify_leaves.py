@@ -335,3 +335,15 @@ def test_every_field_of_every_table_that_is_altered_is_found(name: str, honest: 
         shutil.copy(path, work / path.name)
     assert missed == []
     assert tried > 30
+
+
+def test_terms_are_compared_with_directions_only_where_there_are_some(honest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows are written down for it, which of an attribute of many values are too many: the whole claim went unchecked."""
+    release = verify.ReleaseClaims(honest("private categories")[0])
+    assert release.facts["strategy"]["directions"] == []
+
+    def refuse(_: verify.ReleaseClaims) -> bool:
+        raise verify.UncheckedClaim("an identity has too many entries")
+
+    monkeypatch.setattr(verify.ReleaseClaims, "is_orthogonal", property(refuse))
+    assert verify.claim_result(verify.CLAIMS["parts of the measurement"], release) == "right"

@@ -105,6 +105,9 @@ DIRECT: dict[str, tuple[str, int, Callable[[], object]]] = {
         SimpleNamespace(facts={"strategy": {"directions": []}}), verify.AxisFactor(3, 3), 0, verify.AxisFactor(3, 3, lambda: np.eye(3)))),
     "a table": ("MOST_NUMBERS", 12, lambda: verify.tables([np.arange(4)], [0])),
     "a strategy": ("MOST_NUMBERS", 12, lambda: verify.columns_of(np.ones((3, 4), dtype=np.int64), 2, pairs=False)),
+    "a calendar": ("MOST_NUMBERS", 70, lambda: verify.time_texts({"first": "2026-11-29T00:00:00", "every": "day", "steps": 70})),
+    "an attribute": ("MOST_NUMBERS", 9, lambda: verify.bin_edges({"even": {"first": 0, "width": 2, "bins": 9}})),
+    "intervals": ("MOST_NUMBERS", 8, lambda: verify.interval_texts(verify.AxisFactor(4, 2, lambda: np.eye(2, 4)), "abcd")),
     "the steps of persons": ("MOST_CELLS", 8, lambda: verify.mean_of_chain(np.full(4, 0.25), np.zeros(3), 2, 2)),
 }  # fmt: skip
 """What is refused: by which limit, the least of it that lets a call through, and the call."""
