@@ -294,7 +294,7 @@ ATTRIBUTES = {
     "even bins with open ends": Attribute("a", edges=EvenEdges(-6, 3, 40), outside="clip", other=None),
     "many numbers": Attribute("a", edges=EvenEdges(5, 1, 30)),
     **{
-        f"{every}s": Attribute(
+        f"{steps} {every}s, {outside}": Attribute(
             "a", edges=even_edges(0, 1, steps), outside=outside, times=Times(datetime(2026, 11, 29, 22, 57, 58), steps, every)
         )
         for every in UNITS
