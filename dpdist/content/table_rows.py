@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,11 @@ def quantiles_group(column: str, facts: Mapping[str, Any]) -> str:
 def column_of(name: str) -> str:
     """The column of an attribute: it has no name that another column of a published table has."""
     return f"attribute_{name}" if name in COLUMNS_OF_TABLES else name
+
+
+def answer_columns(attributes: Iterable[str]) -> list[str]:
+    """The columns of the table of answers (``dpdist.content.answer_tables.answer_batches``), in their order."""
+    return ["group", "query", *map(column_of, attributes), *NUMBERS]
 
 
 def titled_query(row: Mapping[str, Any], titles: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:

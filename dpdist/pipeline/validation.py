@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from dpdist.content.release_content import PARQUET_ROWS, Format
+from dpdist.content.table_rows import answer_columns
 from dpdist.errors import DpdistError, InvalidInput, LedgerError, StoreError
 from dpdist.pipeline.preprocess import check_steps
 from dpdist.pipeline.release_charge import release_charge
@@ -17,10 +18,11 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import check_measured, check_pair
-from dpdist.spec.warehouse_target import TargetKind
+from dpdist.spec.warehouse_target import TargetKind, warehouse_columns
 from dpdist.storage.array_store import Store
 from dpdist.storage.home_folder import published_at
 from dpdist.storage.objects import Denied, Folder, StorageLocation
+from dpdist.workloads import Workload
 
 CERTIFICATE_LIMIT = 64
 """Certificates that are read before a charge: the last ones by name, for names mostly follow the dates."""
@@ -85,18 +87,19 @@ def find_refusals(context: Context, planned: ReleasePlan) -> list[DpdistError]:
             lambda: check_published(context.ledger, location),
             lambda: _check_formats(output.formats, answers),
             lambda: _check_output(location, job.release, lambda: context.ledger.receipt(job.release)),
-            *(partial(_check_target, target.kind, answers) for target in output.to),
+            *(partial(_check_target, target.kind, planned.workload) for target in output.to),
         )
     )
 
 
-def _check_target(target: TargetKind, answers: int) -> None:
-    """Whether a warehouse is there and a release has rows for it. Raises: InvalidInput, StoreError."""
+def _check_target(target: TargetKind, workload: Workload) -> None:
+    """Whether a warehouse is there, with a release's columns, and a release has rows for it. Raises: InvalidInput, StoreError."""
+    answers = workload.shape[0]
     if answers > PARQUET_ROWS:
         raise InvalidInput(
             f"{answers:,} answers are too many for {target.table_label} (at most {PARQUET_ROWS:,}); leave it out of output.to"
         )
-    target.check()
+    target.require_columns(target.columns(), warehouse_columns(answer_columns(workload.domain.columns)))
 
 
 def _check_charge(context: Context, planned: ReleasePlan) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpdist.errors import DpdistError
 from dpdist.publish import release_folder
-from dpdist.spec.warehouse_target import TARGETS, PublishedRows, TargetKind
+from dpdist.spec.warehouse_target import SOURCE_COLUMNS, TARGETS, PublishedRows, TargetKind, warehouse_columns
 from dpdist.storage.objects import StorageLocation
 
 BATCH_ROWS = 100_000
@@ -99,14 +99,17 @@ def _source_columns(local: Path) -> dict[str, Any]:
 def _published_rows(
     source: Mapping[str, Any], schema: pa.Schema, number: int, read_batches: Callable[[], Iterator[pa.RecordBatch]]
 ) -> PublishedRows:
-    kinds = {name: pa.date32() if name == "period" else pa.string() for name in source}
-    fields = [pa.field(name, kind) for name, kind in kinds.items()]
-    for field in schema:
-        # warehouses do not all tell columns apart by the case of their letters
-        is_taken = field.name.casefold() in {earlier.name.casefold() for earlier in fields}
-        name = f"attribute_{field.name}" if is_taken else field.name
-        fields.append(pa.field(name, _without_dictionary(field.type), field.nullable))
-    full_schema = pa.schema(fields)
+    kinds = {name: pa.date32() if name == "period" else pa.string() for name in SOURCE_COLUMNS}
+    names = warehouse_columns(schema.names)
+    full_schema = pa.schema(
+        [
+            *(pa.field(name, kind) for name, kind in kinds.items()),
+            *(
+                pa.field(name, _without_dictionary(field.type), field.nullable)
+                for name, field in zip(names[len(kinds) :], schema, strict=True)
+            ),
+        ]
+    )
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in read_batches():

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import datetime
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpdist.errors import StoreError
 from dpdist.spec.tagged_unions import Family, SpecKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+SOURCE_COLUMNS = ("release", "dataset", "period", "certificate")
+"""What tells the rows of a published release from those of others."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class PublishedRows:
         period: the first day of the period it is for, if it is for one.
         certificate: SHA-256 of the published certificate; the same release always has the same.
         number: how many rows there are.
-        schema: columns ``release, dataset, period, certificate`` and those of answers.parquet.
+        schema: ``warehouse_columns`` of those of answers.parquet.
         batches: reads them from the start; it can be called again.
     """
 
@@ -46,6 +50,18 @@ class PublishedRows:
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
 
+def warehouse_columns(released: Iterable[str]) -> list[str]:
+    """The columns of a warehouse's table, in their order, for those of a release's table.
+
+    Warehouses do not all tell columns apart by the case of their letters.
+    """
+    names = list(SOURCE_COLUMNS)
+    for column in released:
+        is_taken = column.casefold() in {name.casefold() for name in names}
+        names.append(f"attribute_{column}" if is_taken else column)
+    return names
+
+
 class TargetKind(SpecKind):
     """A table of a warehouse, by the warehouse's name."""
 
@@ -60,8 +76,19 @@ class TargetKind(SpecKind):
         return f"{self.key()} {self.table}"
 
     @abstractmethod
-    def check(self) -> None:
-        """Reach the table, or the place where it is to be made. Raises: InvalidInput, StoreError with the cure; nothing is changed."""
+    def columns(self) -> Sequence[str] | None:
+        """Reach the table, or the place where it is to be made, and change nothing: the names of its columns, None where there is no table.
+
+        Raises: InvalidInput, StoreError with the cure.
+        """
+
+    def require_columns(self, table_columns: Sequence[str] | None, release_columns: Sequence[str]) -> None:
+        """Raises: StoreError when there is a table, and it has other columns than the rows of a release, in this order."""
+        if table_columns is not None and list(table_columns) != list(release_columns):
+            raise StoreError(
+                f"the table {self.table} has the columns {', '.join(table_columns)}, the release has {', '.join(release_columns)}; "
+                "name another table in output.to"
+            )
 
     @abstractmethod
     def write(self, rows: PublishedRows) -> bool:

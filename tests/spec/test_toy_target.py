@@ -32,11 +32,15 @@ class JsonLinesTarget(TargetKind):
 
     lines: PathText = Field(description="a file of JSON lines, in a folder that is there", examples=["answers.jsonl"])
 
-    def check(self) -> None:
-        if not Path(self.lines).parent.is_dir():
+    def columns(self) -> list[str] | None:
+        file = Path(self.lines)
+        if not file.parent.is_dir():
             raise StoreError(f"there is no folder for {self.lines}; make it")
+        first_rows = file.read_text().splitlines()[:1] if file.exists() else []
+        return list(json.loads(first_rows[0])) if first_rows else None
 
     def write(self, rows: PublishedRows) -> bool:
+        self.require_columns(self.columns(), rows.names)
         file = Path(self.lines)
         written = file.read_text().splitlines() if file.exists() else []
         others = [line for line in written if json.loads(line)["release"] != rows.release]

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from dpdist import engine
+from dpdist.content.table_rows import answer_columns
 from dpdist.errors import InvalidSpec
 from dpdist.pipeline import release_run
 from dpdist.pipeline.release_audit import Verification
@@ -124,12 +125,17 @@ def run(
     step: StepRunner = run_directly,
     where: engine.Engine | None = None,
 ) -> Release:
-    """The release, all in this process or on an engine; whatever it publishes, it leaves no records on the way in the store."""
+    """The release, all in this process or on an engine.
+
+    Whatever it publishes, it leaves no records on the way in the store, and its table has the columns that its plan promises warehouses.
+    """
     context = Context(home, Store(home / "store", sizes), where or engine.inline(), progress)
     try:
         done = release_run.release(context, load(path, sizes=sizes), step=step)
         scratch = home / "store" / "scratch" / (context.store.lease or "")
         assert not [file for file in scratch.rglob("*") if file.is_file()]
+        if (answers := Path(done.folder) / "answers.parquet").is_file():
+            assert pa.parquet.read_schema(answers).names == answer_columns(done.plan.workload.domain.columns)
         return done
     finally:
         context.close()

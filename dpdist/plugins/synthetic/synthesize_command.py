@@ -83,7 +83,7 @@ def _target(into: str | None) -> TargetKind | None:
     if kind not in TARGETS.kinds or not table:
         raise InvalidInput(f"--into is KIND=TABLE with one of {', '.join(TARGETS.kinds)}, found {into!r}")
     target = TARGETS.parse({kind: table})
-    target.check()
+    target.columns()
     return target
 
 

@@ -14,7 +14,7 @@ from dpdist.api.warehouses import (
     TargetKind,
     package,
 )
-from dpdist.plugins.warehouses.target_errors import PACKAGE_PURPOSE, other_columns, translate_target_errors
+from dpdist.plugins.warehouses.target_errors import PACKAGE_PURPOSE, translate_target_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,11 +30,11 @@ class DeltaTarget(TargetKind):
         """Where it is."""
         return parse_location(self.delta).location
 
-    def check(self) -> None:
+    def columns(self) -> list[str] | None:
         """Open the table, or find none."""
-        deltalake = _package()
         with translate_target_errors("reached", self.location):
-            deltalake.DeltaTable.is_deltatable(self.location)
+            table = self._open_table()
+            return None if table is None else _columns(table)
 
     def write(self, rows: PublishedRows) -> bool:
         """Overwrite the release's rows."""
@@ -53,13 +53,11 @@ class DeltaTarget(TargetKind):
 
     def _write(self, rows: PublishedRows) -> bool:
         deltalake, location = _package(), self.location
-        if not deltalake.DeltaTable.is_deltatable(location):
+        table = self._open_table()
+        if table is None:
             deltalake.write_deltalake(location, rows.reader(), partition_by=["period"], mode="error")
             return True
-        table = deltalake.DeltaTable(location)
-        table_columns = [field.name for field in table.schema().fields]
-        if table_columns != rows.names:
-            raise other_columns(location, table_columns, rows.names)
+        self.require_columns(_columns(table), rows.names)
         query = deltalake.QueryBuilder().register("answers", table)
         mine = f"release = '{rows.release}'"  # an id has no quotes (spec)
         matching_rows = query.execute(
@@ -69,6 +67,15 @@ class DeltaTarget(TargetKind):
             return False
         deltalake.write_deltalake(table, rows.reader(), mode="overwrite", predicate=mine)
         return True
+
+    def _open_table(self) -> Any:
+        """The table; None where there is none yet."""
+        deltalake = _package()
+        return deltalake.DeltaTable(self.location) if deltalake.DeltaTable.is_deltatable(self.location) else None
+
+
+def _columns(table: Any) -> list[str]:
+    return [field.name for field in table.schema().fields]
 
 
 def _package() -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from dpdist.api.warehouses import PublishedRows, TargetKind, package
-from dpdist.plugins.warehouses.target_errors import PACKAGE_PURPOSE, other_columns, translate_target_errors
+from dpdist.plugins.warehouses.target_errors import PACKAGE_PURPOSE, translate_target_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,10 +37,11 @@ class IcebergTarget(TargetKind):
         """What its catalog calls it."""
         return self.iceberg.partition(".")[2]
 
-    def check(self) -> None:
+    def columns(self) -> list[str] | None:
         """Load the catalog and ask for the table."""
         with translate_target_errors("reached", self.table):
-            self._catalog().table_exists(self.table_name)
+            catalog = self._catalog()
+            return _columns(catalog.load_table(self.table_name)) if catalog.table_exists(self.table_name) else None
 
     def write(self, rows: PublishedRows) -> bool:
         """Overwrite the release's rows of its period."""
@@ -61,9 +62,7 @@ class IcebergTarget(TargetKind):
 
         conditions: Any = expressions  # its types do not know positional arguments
         table = self._open_table(catalog, rows)
-        table_columns = [field.name for field in table.schema().fields]
-        if table_columns != rows.names:
-            raise other_columns(self.table, table_columns, rows.names)
+        self.require_columns(_columns(table), rows.names)
         same_period = (
             conditions.IsNull("period") if rows.period is None else conditions.EqualTo("period", rows.period.isoformat())
         )
@@ -100,6 +99,10 @@ class IcebergTarget(TargetKind):
 
     def _catalog(self) -> Any:
         return package("pyiceberg.catalog", "iceberg", PACKAGE_PURPOSE).load_catalog(self.iceberg.partition(".")[0])
+
+
+def _columns(table: Any) -> list[str]:
+    return [field.name for field in table.schema().fields]
 
 
 def _row_tables(rows: PublishedRows) -> Iterator[pa.Table]:

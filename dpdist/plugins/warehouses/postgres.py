@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from dpdist.api import InvalidInput, StoreError
 from dpdist.api.warehouses import PublishedRows, TargetKind, package
-from dpdist.plugins.warehouses.target_errors import PACKAGE_PURPOSE, other_columns, translate_target_errors
+from dpdist.plugins.warehouses.target_errors import PACKAGE_PURPOSE, translate_target_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,14 +42,15 @@ class PostgresTarget(TargetKind):
         schema, _, table = self.postgres.rpartition(".")
         return schema or "public", table
 
-    def check(self) -> None:
-        """Connect, and look whether the table can be written or made."""
+    def columns(self) -> list[str] | None:
+        """Connect, and look whether the schema can be used and which columns the table has."""
         with self._connect("reached") as connection, connection.cursor() as cursor:
             cursor.execute("SELECT has_schema_privilege($1, 'USAGE')", self.schema_and_table[:1])
             if not cursor.fetchone()[0]:
                 raise StoreError(
                     f"output.to: this login may not use the schema {self.schema_and_table[0]!r}; GRANT USAGE ON SCHEMA to it"
                 )
+            return self._columns(cursor)
 
     def write(self, rows: PublishedRows) -> bool:
         """Delete the release's rows and insert them anew in one transaction, one run at a time."""
@@ -67,17 +68,19 @@ class PostgresTarget(TargetKind):
             cursor.execute(f'SELECT * FROM "{schema}"."{table}" WHERE release = $1', (release,))
             yield from cursor.fetch_record_batch()
 
-    def _write(self, cursor: Any, rows: PublishedRows) -> bool:
-        schema, table = self.schema_and_table
+    def _columns(self, cursor: Any) -> list[str] | None:
         cursor.execute(
             "SELECT column_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2 "
             "ORDER BY ordinal_position",
-            (schema, table),
+            self.schema_and_table,
         )
-        table_columns = [row[0] for row in cursor.fetchall()]
+        return [row[0] for row in cursor.fetchall()] or None
+
+    def _write(self, cursor: Any, rows: PublishedRows) -> bool:
+        schema, table = self.schema_and_table
+        table_columns = self._columns(cursor)
         if table_columns:
-            if table_columns != rows.names:
-                raise other_columns(self.postgres, table_columns, rows.names)
+            self.require_columns(table_columns, rows.names)
             quoted = f'"{schema}"."{table}"'
             cursor.execute(
                 f"SELECT count(*) FROM {quoted} WHERE release = $1 AND certificate = $2", (rows.release, rows.certificate)

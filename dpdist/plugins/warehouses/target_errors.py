@@ -1,4 +1,4 @@
-"""What every warehouse of this plugin says where a package is missing, a table has other columns, or something else goes wrong."""
+"""What every warehouse of this plugin says where a package is missing or something else goes wrong."""
 
 from __future__ import annotations
 
@@ -9,14 +9,6 @@ from dpdist.api import DpdistError, StoreError
 
 PACKAGE_PURPOSE = "output.to needs"
 """Begins what is said of packages that are not installed."""
-
-
-def other_columns(table: str, table_columns: list[str], release_columns: list[str]) -> StoreError:
-    """The error of a table that has other columns."""
-    return StoreError(
-        f"the table {table} has the columns {', '.join(table_columns)}, the release has {', '.join(release_columns)}; name another "
-        "table in output.to"
-    )
 
 
 @contextmanager

@@ -121,6 +121,11 @@ def test_attributes_called_like_columns_of_a_warehouse_are_there(
     assert sorted(row["answer"] for row in rows) == sorted(done.answers.arrow["answer"].to_pylist())
     (named,) = place.items()
     assert small_release.verified(home, "small-1")[-1] == f"small-1, rows in {' '.join(named)}: right"
+    changes["release"] = "small-2"  # the table is there: its columns are compared with those that the plan expects
+    small_release.run(
+        small_release.write(tmp_path / "2", table=small_release.records().rename_columns(columns), **changes), home
+    )
+    assert {row["release"] for row in read()} == {"small-1", "small-2"}
 
 
 def test_synthetic_records_are_there_as_such(home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]) -> None:
@@ -238,17 +243,25 @@ def test_two_runs_at_once_write_a_release_once(
     assert sorted(row["answer"] for row in read()) == [0.0, 1.0, 2.0]
 
 
-def test_a_table_with_other_columns_is_refused_in_one_line(
+def test_a_table_with_other_columns_is_refused_before_the_charge(
     home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]
 ) -> None:
     place, _ = target
     done = small_release.run(small_release.write(tmp_path / "r"), home)
+    certificate = release_folder.certificate_of(Path(done.folder))
     named = TARGETS.parse(place)
     deliver(done.location, [named])
     other = tmp_path / "other"
     changes = {"release": "other", "domain": {"sex": {"categories": ["f", "m"]}}, "workload": [{"marginals": {"ways": [1]}}]}
-    with pytest.raises(StoreError, match="has the columns .*; name another table in output.to"):
-        small_release.run(small_release.write(other, output={"to": [place]}, **changes), home)
+    spec = small_release.write(other, output={"to": [place]}, **changes)
+    message = "has the columns .*; name another table in output.to"
+    with pytest.raises(StoreError, match=message):
+        small_release.run(spec, home)
+    with open_ledger(home) as ledger:
+        assert {entry["release"] for entry in ledger.entries() if entry["event"] == "reserved"} == {certificate["release"]}
+    other_release = small_release.run(small_release.write(tmp_path / "elsewhere", **changes), home)
+    with pytest.raises(StoreError, match=message):  # of a table that came between the plan and the delivery
+        deliver(other_release.location, [named])
 
 
 @pytest.mark.parametrize("target", ["delta"], indirect=True)
