@@ -12,6 +12,7 @@ derive what is used here, and docs/reference/files.md describes the members of t
 from __future__ import annotations
 
 import argparse
+import base64
 import csv
 import hashlib
 import html
@@ -224,7 +225,9 @@ class Rows:
         """The rows over all cells, without their unit."""
         check_size(self.rows * math.prod(shape), MOST_NUMBERS, f"{self.name!r} over all cells")
         if len(self.factors) == len(self.axes):
-            return reduce(kron, [self.factor_of_axis(axis, size).dense for axis, size in enumerate(shape)])
+            factors = [self.factor_of_axis(axis, size).dense for axis, size in enumerate(shape)]
+            fits = math.prod(float(np.abs(factor).max(initial=0)) for factor in factors) < 2**62
+            return reduce(kron, factors if fits else [factor.astype(np.float64) for factor in factors])
         sizes = [size if axis in self.axes else 1 for axis, size in enumerate(shape)]
         return np.broadcast_to(self.factors[0].dense.reshape(-1, *sizes), (self.rows, *shape)).reshape(self.rows, -1)
 
@@ -4352,8 +4355,8 @@ def check_page(release: ReleaseClaims) -> str:
         return f"{check_plain_page(page, answers) + check_sentences(release, page, rows):,} numbers"
     data = dict(page.data)
     if answers and "data" in data:
-        check_listed(rows, data["data"])
-    check_data(release, data, page)
+        check_listed(answers, rows, data["data"])
+    check_data(release, data, page, rows)
     if page.language not in MARKS or not answers:
         raise UncheckedClaim("its numbers are written in another language" if answers else "there is no answers.csv")
     numbers = check_shown(release, page, rows)
@@ -4396,26 +4399,35 @@ def check_links(release: ReleaseClaims, page: PublishedPage) -> None:
         )
 
 
-def check_listed(rows: Sequence[tuple[Any, ...]], text: str) -> None:
-    """The answers that the page's script lists, against answers.csv."""
+def check_listed(answers: Sequence[Facts], rows: Sequence[tuple[Any, ...]], text: str) -> None:
+    """The answers that the page's script lists, against answers.csv: their numbers, and that each part of a query has one name."""
     known: dict[str, list[tuple[Any, ...]]] = {}
-    for group, *own in rows:
-        known.setdefault(group, []).append(tuple(own))
+    for row, (group, *own) in zip(answers, rows, strict=True):
+        known.setdefault(group, []).append((row["query"].lstrip("'"), *own))
+    names, originals = dict[str, str](), dict[str, str]()
     for group, shown in itertools.groupby(decode_rows(json.loads(text)), lambda row: row[0].lstrip("'")):
-        listed, there = [row[2:] for row in shown], known.get(group, [])
+        listed, there = [row[1:] for row in shown], known.get(group, [])
         first = next(
             (
                 k
                 for k in range(len(there) - len(listed) + 1)
-                if same_numbers(listed[0], there[k])
-                and same_numbers(listed[-1], there[k + len(listed) - 1])
-                and all(map(same_numbers, listed, there[k : k + len(listed)]))
+                if same_numbers(listed[0][1:], there[k][1:])
+                and same_numbers(listed[-1][1:], there[k + len(listed) - 1][1:])
+                and all(
+                    same_numbers(one[1:], other[1:]) for one, other in zip(listed, there[k : k + len(listed)], strict=True)
+                )
             ),
             None,
         )
         if first is None:
-            wrong = next((row for row in listed if not any(same_numbers(row, each) for each in there)), listed[0])
-            raise WrongClaim(f"the page lists {wrong} for {group!r}, which is no row of answers.csv")
+            wrong = next((row for row in listed if not any(same_numbers(row[1:], each[1:]) for each in there)), listed[0])
+            raise WrongClaim(f"the page lists {wrong[1:]} for {group!r}, which is no row of answers.csv")
+        for (shown_query, *_), (query, *_) in zip(listed, there[first : first + len(listed)], strict=True):
+            both = [each.replace("\u2060", "").split(", ") for each in (query, shown_query)]
+            pairs = zip(*both, strict=True) if len(both[0]) == len(both[1]) else [(query, shown_query)]
+            for original, name in pairs:
+                own = names.setdefault(original, name), originals.setdefault(name, original)
+                near(own, (name, original), label=f"what the page calls {query!r}: ")
 
 
 def same_numbers(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
@@ -4426,24 +4438,21 @@ def same_numbers(one: Sequence[float | None], other: Sequence[float | None]) -> 
     )
 
 
-def check_data(release: ReleaseClaims, data: Mapping[str, str], page: PublishedPage) -> None:
+def check_data(
+    release: ReleaseClaims, data: Mapping[str, str], page: PublishedPage, rows: Sequence[tuple[Any, ...]]
+) -> None:
     """What scripts of the page read beside the list of answers: of charts every value and half width is published."""
     named = {"data", "measured", "look", ""}
     near(sorted({name for name, _ in page.data} - named), [], label="data that dpdist does not write: ")
-    for name in ("data", "measured"):
-        if name in data:
-            near(json.loads(data[name])["release"], release.certificate["release"], label=f"the release that {name} is of: ")
-    if "measured" in data and release.certificate["measurement"]["file"] is not None:
-        near(
-            json.loads(data["measured"])["deviation"],
-            release.deviation,
-            1e-9,
-            label="noise of the measurement on the page: ",
-        )
+    if "data" in data:
+        near(json.loads(data["data"])["release"], release.certificate["release"], label="the release that answers are of: ")
     values = [release_values(release, name) for name in ("answers.csv", "means.csv", "variances.csv")]
     if not values[0].size:
         return
-    known = np.sort(np.concatenate(values))
+    known, widths = np.sort(np.concatenate(values)), IntervalWidths.of(release, rows)
+    tables = [row for name in ("answers.csv", "means.csv", "variances.csv") for row in table_of(release, name)]
+    listed = numbers_by_words(decode_rows(json.loads(data["data"])) if "data" in data else ())
+    ends = np.sort([end for row in tables for end in numbers_in(row, "low_95", "high_95") if end is not None])
     for _, text in page.data:
         facts = json.loads(text)
         if not isinstance(facts, dict) or "kind" not in facts or "v" not in facts:
@@ -4452,6 +4461,195 @@ def check_data(release: ReleaseClaims, data: Mapping[str, str], page: PublishedP
         off = distances(known, np.abs(shown))
         if (off > 2e-6 * np.abs(shown) + 1e-6).any():
             raise WrongClaim(f"the chart {facts['title']!r} shows {shown[off.argmax()]:.9g}, which is no published answer")
+        check_labels(facts, listed)
+        sides = np.array([end for side in facts.get("r", ()) for column in side for end in column], dtype=np.float64)
+        if (distances(ends, sides) > 2e-6 * np.abs(sides) + 1e-6).any():
+            raise WrongClaim(f"the chart {facts['title']!r} shows an interval that no row says")
+        for column, halves in zip(facts["v"], facts["h"], strict=True):
+            for value, half in zip(column, halves if len(halves) == len(column) else halves * len(column), strict=True):
+                if (
+                    value is not None
+                    and half is not None
+                    and not widths.hold(value, half, 2e-6 * abs(value) + 1e-6, 2e-6 * half)
+                ):
+                    raise WrongClaim(f"the chart {facts['title']!r} shows {value:.9g} ± {half:.6g}, which no row says")
+
+
+def check_questions(release: ReleaseClaims) -> str:
+    """What a script of the page answers further questions from, against the measurement; so many tables are compared.
+
+    What the page says of random functions of what was measured is compared: a number of the page that is another one changes it.
+    """
+    files = release.certificate["files"]
+    page = PublishedPage((release.folder / "index.html").read_text(encoding="utf-8")) if "index.html" in files else None
+    if page is None or "measured" not in dict(page.data):
+        raise UncheckedClaim("no page answers questions by itself")
+    data, shape = json.loads(dict(page.data)["measured"]), release.shape
+    near(data["release"], release.certificate["release"], label="the release: ")
+    possible = release.certificate["confidence"].get("possible") or {}
+    near([data["least"], data["records"]], [possible.get("least"), possible.get("records")], label="what is possible: ")
+    near([data["deviation"], data["scale"]], [release.deviation, release.facts["queries"]["shares"]], label="noise: ")
+    widths = [NORMAL_95 + (release.width - NORMAL_95) * x * (1.44 - 0.44 * x) for x in (0.0, 0.5, 1.0)]
+    near(bool(np.allclose(data["width"], widths, rtol=1e-12)), True, label="half widths in standard errors: ")
+    near(data["single"], data["matrix"] is None, label="whether noise of several products is taken for that of one: ")
+    for shown, attribute, size in zip(data["attributes"], release.facts["attributes"], shape, strict=True):
+        check_asked_attribute(shown, attribute, size)
+    check_asked_quantiles(data["chosen"], release.certificate.get("quantiles"))
+    check_size(math.prod(shape), MOST_CELLS, "the domain")
+    functions = np.random.default_rng(0).normal(size=(2, len(release.rows))) @ release.rows
+    weights, answered = asked_weights(data, functions) / data["scale"], asked_array(data, data["values"])
+    if data["matrix"] is None:  # weights of the measured values themselves
+        near(bool(np.array_equal(answered, release.z)), True, label="measured values: ")
+        off = weights @ release.rows * data["scale"] - functions
+        near(bool((np.abs(off) <= 1e-6 * np.abs(functions).max()).all()), True, label="what answers count: ")
+        return f"{len(data['parts'])} parts"
+    values, joint = release.covariance(functions)
+    errors = np.sqrt(np.diagonal(joint))
+    near(bool((np.abs(weights @ answered - values) <= 1e-6 * errors).all()), True, label="answers: ")
+    found = np.linalg.norm(weights, axis=1) * release.deviation
+    near(bool((np.abs(found - errors) <= 1e-6 * errors).all()), True, label="standard errors: ")
+    return f"{len(data['parts'])} parts"
+
+
+def asked_array(data: Facts, number: int) -> Array:
+    """An array of those that a page keeps as text."""
+    return np.frombuffer(base64.b64decode(data["arrays"][number], validate=True), dtype="<f8")
+
+
+def asked_weights(data: Facts, functions: Array) -> Array:
+    """The weights of noisy values in what a page's script answers to linear functions of the cells, (functions, cells)."""
+    sizes, means = [attribute["size"] for attribute in data["attributes"]], list[Array]()
+    near(set(data["means"]) <= {str(axis) for axis in range(len(sizes))}, True, label="attributes with a direction: ")
+    for axis, size in enumerate(sizes):
+        share = data["means"].get(str(axis))
+        means.append(np.full(size, 1 / size) if share is None else asked_array(data, share))
+    coordinates = [np.zeros((len(functions), math.prod(block["rows"]))) for block in data["blocks"]]
+    seen, rest = set[tuple[int, ...]](), functions.reshape(-1, *sizes)
+    for axes, number, share in data["parts"]:
+        block, part = data["blocks"][number], functions.reshape(-1, *sizes)
+        for axis in sorted({*range(len(sizes))} - {*axes}):  # the constant part along an attribute
+            part = np.expand_dims(np.tensordot(part, means[axis], (1 + axis, 0)), 1 + axis)
+        for axis in axes:  # what varies along it
+            part = part - np.expand_dims(np.tensordot(part, means[axis], (1 + axis, 0)), 1 + axis)
+        measured = (
+            data["outside"] is not None
+            or any(sizes[axis] == 1 for axis in axes)
+            or bool(np.abs(part).max() > 1e-9 * np.abs(functions).max())
+        )
+        near(measured, True, label=f"whether {axes} were measured together: ")
+        rest = rest if tuple(axes) in seen else rest - part
+        seen.add(tuple(axes))
+        for axis, rows, place in zip(block["axes"], block["rows"], block["maps"], strict=True):
+            onto = (
+                np.eye(sizes[axis])[:, sizes[axis] - rows :] if place is None else asked_array(data, place).reshape(-1, rows)
+            )
+            onto = onto if axis in axes else onto.sum(axis=0, keepdims=True)
+            part = np.moveaxis(np.tensordot(part, onto, (1 + axis, 0)), -1, 1 + axis)
+        coordinates[number] += share * part.reshape(len(functions), -1)
+    near(
+        bool(np.abs(rest).max() <= 1e-6 * np.abs(functions).max()),
+        True,
+        label="whether the page answers all that was measured: ",
+    )
+    given = np.hstack(coordinates)
+    if data["outside"] is not None:
+        lost = given @ asked_array(data, data["outside"]).reshape(given.shape[1], -1)
+        near(
+            bool(np.abs(lost).max() <= 1e-6 * np.abs(given).max()), True, label="whether the page answers what is measured: "
+        )
+    if data["matrix"] is None:
+        near(data["shape"], "none", label="form of no matrix: ")
+        return given
+    matrix = asked_array(data, data["matrix"])
+    if data["shape"] == "diagonal":
+        return given * matrix
+    if data["shape"] == "upper":
+        full = np.zeros((given.shape[1], given.shape[1]))
+        full[np.triu_indices(len(full))] = matrix
+        return given @ full
+    near(data["shape"], "full", label="form of a matrix: ")
+    return given @ matrix.reshape(given.shape[1], -1)
+
+
+def check_asked_attribute(shown: Facts, attribute: Facts, size: int) -> None:
+    """What a page asks of an attribute, and what it takes its values for."""
+    name, is_amount = attribute["name"], "amounts" in attribute
+    texts = [] if is_amount else value_texts(attribute)
+    near([shown["name"], shown["size"]], [name, size], label=f"name and size of {name}: ")
+    near(list(shown["labels"]), texts, label=f"values of {name}: ")
+    near(len(shown.get("shown", texts)), len(texts), label=f"words for values of {name}: ")
+    declared = shown["declared"] if is_amount else len(texts) - len(extra_texts(attribute))
+    near(shown["declared"], declared, label=f"values of {name}, without the bins after them: ")
+    levels = [[level[key] for key in ("name", "labels", "groups")] for level in shown["levels"]]
+    near(
+        levels,
+        [[level[key] for key in ("name", "labels", "groups")] for level in attribute["levels"]],
+        label=f"levels of {name}: ",
+    )
+    is_number = not is_amount and "times" not in attribute and "categories" not in attribute
+    edges = [float(edge) for edge in bin_edges(attribute)] if is_number else []
+    near([float(edge) for edge in shown["edges"] or ()], edges, label=f"edges of {name}: ")
+    near(shown["ordered"], bool(texts) and "categories" not in attribute, label=f"whether values of {name} are in order: ")
+    if is_amount:
+        amounts = attribute["amounts"]
+        step, first = Fraction(amounts["step"]), Fraction(amounts["first"])
+        low, high = float(first), float(first + step * int(amounts["steps"]))
+        knots = [low + (high - low) * k / max(declared - 2, 1) for k in range(declared - 1)]
+        pairs = zip([low, *knots[:-1], high], [low, *knots[1:], high], strict=True)
+        numbers = [(one + other) / 2 for one, other in pairs]
+        ends = [float(first + step * int(amounts.get(*end))) for end in (("low", 0), ("high", amounts["steps"]))]
+    elif is_number and all(upper - lower == 1 for lower, upper in itertools.pairwise(edges)):
+        numbers, ends = edges[:-1], [edges[0], edges[-2]]
+    else:
+        near(shown["numbers"] is None, True, label=f"whether {name} has no sums: ")
+        return
+    facts, padding = shown["numbers"], [0.0] * (size - declared)
+    near(list(facts["present"]), [1.0] * declared + padding, label=f"values of {name} that count: ")
+    near(bool(np.allclose(facts["amount"], numbers + padding, rtol=1e-12, atol=0)), True, label=f"numbers of {name}: ")
+    near(list(facts["range"]), ends, label=f"range of {name}: ")
+
+
+def check_asked_quantiles(shown: Sequence[Facts], facts: Facts | None) -> None:
+    """The quantiles that a page answers with, against those of the certificate."""
+    rows = [] if facts is None else facts["rows"]
+    wanted = dict.fromkeys((row["of"], row["at"]) for row in rows)
+    near(len(shown), len(wanted), label="quantiles that can be asked for: ")
+    for listed, (name, at) in zip(shown, wanted, strict=True):
+        own = [
+            [", ".join(map(str, row["group"].values())), row["value"], row["low_95"], row["high_95"]]
+            for row in rows
+            if (row["of"], row["at"]) == (name, at)
+        ]
+        near([list(row) for row in listed["rows"]], own, label=f"quantile {at:g} of {name}: ")
+        by = f" by {', '.join(map(quoted, facts['by']))}" if facts and facts["by"] else ""
+        near(listed["question"], f"quantile {at:g} of {quoted(name)}{by}", label="question of a quantile: ")
+
+
+def quoted(name: str) -> str:
+    """A name as a question has it."""
+    return name if re.fullmatch(r"[\w.-]+", name) else f'"{name}"' if "'" in name else f"'{name}'"
+
+
+def numbers_by_words(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, ...], list[float]]:
+    """The answers that a page lists, by what it calls their group and, of each part of a query, any of its last words."""
+    numbers: dict[tuple[str, ...], list[float]] = {}
+    for group, query, value, *_ in rows:
+        parts = [part.split(" ") for part in query.replace("\u2060", "").split(", ")]
+        if len(parts) <= 2:  # as charts have it, of a value and a series
+            for words in itertools.product(*([" ".join(part[k:]) for k in range(len(part))] for part in parts)):
+                numbers.setdefault((group, *sorted(words)), []).append(value or 0.0)
+    return numbers
+
+
+def check_labels(facts: Facts, listed: Mapping[tuple[str, ...], Sequence[float]]) -> None:
+    """That each number of a chart of a group stands at what the list of answers says it is of, where both have the same words."""
+    for series, column in zip(facts["s"], facts["v"], strict=True):
+        for label, value in zip(facts["x"], column, strict=True):
+            numbers = listed.get((facts["group"], *sorted(str(word) for word in (series, label) if word)), ())
+            if value is not None and numbers and min(abs(number - value) for number in numbers) > 2e-6 * abs(value) + 1e-6:
+                raise WrongClaim(
+                    f"the chart {facts['title']!r} shows {value:.9g} at {label!r}, where {numbers[0]:.9g} is listed"
+                )
 
 
 def release_values(release: ReleaseClaims, name: str) -> Array:
@@ -4473,31 +4671,70 @@ def distances(known: Array, values: Array) -> Array:
     )
 
 
+@dataclass(frozen=True)
+class IntervalWidths:
+    """How wide the intervals about published numbers can be.
+
+    Attributes:
+        halves: of each number the least and the most that its half interval can be, by the numbers in rising order.
+        cut_off: numbers beyond what is possible.
+    """
+
+    halves: Sequence[tuple[float, float, float]]
+    cut_off: Set[float]
+
+    @staticmethod
+    def of(release: ReleaseClaims, rows: Sequence[tuple[Any, ...]]) -> IntervalWidths:
+        """Of the rows of answers, of the totals of a thresholded histogram, and of statistics."""
+        possible = release.certificate["confidence"].get("possible") or {}
+        cut = {end for end in (possible.get("least"), possible.get("records")) if end is not None}
+        rest = (release.certificate.get("thresholded") or {}).get("rest") or {"totals": []}
+        measured = "rest" if rest.get("measured") == "rest" else "total"
+        totals = [(None, row[measured], rest["deviation"], row["low_95"], row["high_95"]) for row in rest["totals"]]
+        statistics = [
+            numbers_in(row, column, "low_95", "high_95")
+            for name, column in (("means.csv", "mean"), ("variances.csv", "value"))
+            for row in table_of(release, name)
+        ]
+        halves = [
+            (value, *ends)
+            for _, value, error, low, high in [*rows, *totals]
+            if low is not None
+            for longest in [max(high - value, value - low)]
+            for ends in {  # where both ends are cut at what is possible, nobody can tell how long it was
+                (max(longest, NORMAL_95 * (error or 0.0)), math.inf if {low, high} <= cut else longest),
+                (max(longest, NORMAL_95 * (error or 0.0)),) * 2,
+                (high - value, high - value),
+                (value - low, value - low),
+            }
+        ]
+        for value, low, high in statistics:
+            if value is not None and low is not None and high is not None:
+                halves.append((value, (high - low) / 2, (high - low) / 2))
+        cut_off = {
+            value for _, value, _, low, high in rows if low is not None and not low <= value <= high
+        }  # beyond what is possible
+        return IntervalWidths(sorted(halves), cut_off)
+
+    @cached_property
+    def numbers(self) -> Array:
+        return np.array([number for number, *_ in self.halves])
+
+    def hold(self, shown: float, half: float, off: float, wide: float) -> bool:
+        """Whether a number that is rounded by at most ``off`` has a half interval that is rounded by at most ``wide``."""
+        start, stop = np.searchsorted(self.numbers, (shown - off, shown + off))
+        near_halves = self.halves[start : stop + 1]
+        return any(
+            abs(least) - wide <= half * (1 + 1e-6) and half <= (abs(most) + wide) * (1 + 1e-6)
+            for _, least, most in near_halves
+        ) or any(number in self.cut_off and half <= abs(most) + wide for number, _, most in near_halves)
+
+
 def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tuple[Any, ...]]) -> int:
     """The numbers of the page's texts: tables row by row, and every answer that stands before ± with its half width."""
     language, count = page.language, 0
     near({len(row) for row in page.tables.get("answers", [])} <= {0, 4}, True, label="columns of the table of answers: ")
-    possible = release.certificate["confidence"].get("possible") or {}
-    cut = {end for end in (possible.get("least"), possible.get("records")) if end is not None}
-    rest = (release.certificate.get("thresholded") or {}).get("rest") or {"totals": []}
-    measured = "rest" if rest.get("measured") == "rest" else "total"
-    totals = [(None, row[measured], rest["deviation"], row["low_95"], row["high_95"]) for row in rest["totals"]]
-    halves = sorted(
-        (value, *ends)
-        for _, value, error, low, high in [*rows, *totals]
-        if low is not None
-        for longest in [max(high - value, value - low)]
-        for ends in {  # where both ends are cut at what is possible, nobody can tell how long it was
-            (max(longest, NORMAL_95 * (error or 0.0)), math.inf if {low, high} <= cut else longest),
-            (max(longest, NORMAL_95 * (error or 0.0)),) * 2,
-            (high - value, high - value),
-            (value - low, value - low),
-        }
-    )
-    firsts = np.array([value for value, *_ in halves])
-    cut_off = {
-        value for _, value, _, low, high in rows if low is not None and not low <= value <= high
-    }  # beyond what is possible
+    widths = IntervalWidths.of(release, rows)
     for text in page.texts:
         for before, after in re.findall(
             r"([\u2212-]?\d[\d.,\u202f]*)[ \u00a0]±[ \u00a0](\d[\d.,\u202f]*)", text.replace("\u2060", "")
@@ -4508,13 +4745,7 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
             off, wide = (
                 0.5 * 10.0 ** -decimals_in(each.rstrip(".,"), language) * (1 + 1e-9) + 1e-6 for each in (before, after)
             )
-            start, stop = np.searchsorted(firsts, (shown - off, shown + off))
-            near_halves = halves[start : stop + 1]
-            is_shown = any(
-                abs(least) - wide <= half * (1 + 1e-6) and half <= (abs(most) + wide) * (1 + 1e-6)
-                for _, least, most in near_halves
-            )
-            if not is_shown and not any(value in cut_off and half <= abs(most) + wide for value, _, most in near_halves):
+            if not widths.hold(shown, half, off, wide):
                 raise WrongClaim(f"the page shows {before} ± {after}, which no row of answers.csv says")
             count += 1
     for name, columns in (("means", "means.csv"), ("variances", "variances.csv"), ("quantiles", "quantiles.csv")):
@@ -4830,6 +5061,7 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "parts of the measurement": check_measurement,
     "decimals": check_decimals,
     "page": check_page,
+    "questions to the page": check_questions,
     "citation": check_citation,
     "catalogues": check_catalogues,
     "data dictionary": check_dictionary,

@@ -245,7 +245,7 @@ ALWAYS = (
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
-SOMETIMES = {"grid", "budget", "kinds of noise", "page", "decimals", "method", "suppression"}
+SOMETIMES = {"grid", "budget", "kinds of noise", "page", "decimals", "method", "suppression", "questions to the page"}
 """Claims of which some releases do not say enough; tests/plugins/verifier/test_verify_leaves.py alters what they are about."""
 ANSWERS = {"answers", "standard errors", "lower ends of intervals", "upper ends of intervals"}
 ERRORS = {"mean error", "largest error", "cost"}

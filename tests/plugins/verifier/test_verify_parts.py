@@ -377,3 +377,10 @@ def test_arrays_of_anything_but_finite_numbers_are_refused(name: str, tmp_path: 
     np.savez(tmp_path / "wrong.npz", values=np.array(BROKEN[name]))
     with pytest.raises(verify.WrongClaim, match="values holds finite numbers"):
         verify.read_arrays(tmp_path / "wrong.npz")
+
+
+def test_rows_of_three_attributes_are_products_of_large_numbers_beyond_64_bits() -> None:
+    factor = verify.AxisFactor(2, 1, lambda: np.array([[2**31, -1]]))
+    rows = verify.Rows((0, 1, 2), (factor,) * 3, (np.ones(1),) * 3, 1.0).dense((2, 2, 2))
+    exact = [a * b * c for a in (2**31, -1) for b in (2**31, -1) for c in (2**31, -1)]
+    assert [int(number) for number in rows[0]] == exact
