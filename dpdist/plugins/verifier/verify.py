@@ -4426,8 +4426,8 @@ def check_listed(answers: Sequence[Facts], rows: Sequence[tuple[Any, ...]], text
             both = [each.replace("\u2060", "").split(", ") for each in (query, shown_query)]
             pairs = zip(*both, strict=True) if len(both[0]) == len(both[1]) else [(query, shown_query)]
             for original, name in pairs:
-                own = names.setdefault(original, name), originals.setdefault(name, original)
-                near(own, (name, original), label=f"what the page calls {query!r}: ")
+                called = names.setdefault(original, name), originals.setdefault(name, original)
+                near(called, (name, original), label=f"what the page calls {query!r}: ")
 
 
 def same_numbers(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
