@@ -18,16 +18,6 @@ def measured(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("dpdist", "flows"), ("--definitions", "tests", "benchmarks", "docs", "tools", "deploy")],
-    ids=["product", "tests"],
-)
-def test_the_tree_is_within_the_limits(arguments: tuple[str, ...]) -> None:
-    done = measured("--check", *arguments)
-    assert done.returncode == 0, done.stdout
-
-
 def test_of_tests_classes_and_functions_are_measured_and_variables_are_not(tmp_path: Path) -> None:
     file = tmp_path / "test_counts.py"
     file.write_text("".join(f"def count_{i}(given):\n    kept = given\n    return kept\n" for i in range(100)))

@@ -46,7 +46,7 @@ def workers() -> Iterator[Engine]:
         yield cluster
 
 
-@pytest.mark.parametrize("name", always(WAYS[1::4], WAYS))
+@pytest.mark.parametrize("name", always(WAYS[1::8], WAYS))
 def test_the_same_integers_on_workers(home: Path, name: str, workers: Engine) -> None:
     case = CASES[name]
     case = replace(case, sizes=replace(case.sizes, part_values=3, pending_pairs=7))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import pkgutil
@@ -44,7 +45,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.reconciliation import abort_reserved, differences, measurement_name
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests.case_selection import slow_after_first
+from tests.case_selection import always, slow_after_first
 from tests.support import small_release
 from tests.support.forked_programs import exit_code, killed_run
 from tests.support.verifier_findings import verifier
@@ -394,8 +395,9 @@ def test_what_is_refused_is_refused_before_the_charge(
         assert ledger.entries() == []
 
 
-@pytest.mark.parametrize("persons", [False, True])
-@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize(
+    ("pure", "persons"), always([(True, False), (False, True)], itertools.product([True, False], [False, True]))
+)
 def test_laplace_noise_needs_a_delta_for_the_selection_alone(home: Path, pure: bool, persons: bool) -> None:
     """The epsilons add up to the budget's; the delta is the selection's, and the measurement needs none."""
     epsilon = 12 if persons else 4  # a person has two names

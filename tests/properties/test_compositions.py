@@ -33,7 +33,7 @@ from tests.support.complete_tree import needs_every_plugin
 
 REFUSED = 3
 """One pair of parts in so many of those that are refused is planned; those that go together are in ``covering``."""
-SAMPLED = 9
+SAMPLED = 36
 """One spec in so many is released."""
 VERIFIED = 4
 """One of these in so many is verified, claim by claim."""

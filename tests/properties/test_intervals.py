@@ -92,10 +92,7 @@ def in_standard_errors(half: np.ndarray, error: np.ndarray, case: str) -> None:
     always(
         [
             "coa",
-            "identity of all cells",
-            "residual",
             "kronecker",
-            "convolution of formulas",
             "laplace",
             "identity, Laplace noise",
             "dawa",

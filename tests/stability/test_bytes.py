@@ -425,7 +425,7 @@ def key_and_databases(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("form", "every"),
     [
-        *((form, 1 if form == "csv" else 4) for form in TEXTS),
+        *((form, 1 if form == "csv" else 8) for form in TEXTS),
         *(pytest.param(form, 1, marks=pytest.mark.slow) for form in TEXTS if form != "csv"),
     ],
 )

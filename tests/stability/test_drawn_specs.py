@@ -134,13 +134,13 @@ def drawn(draw: Draw) -> tuple[Draw, ReleasePlan] | None:
 
 
 @pytest.mark.parametrize(
-    "seed", slow_after_first(4, dict.fromkeys([*([] if FIRST else OF_PERSONS), *range(FIRST, FIRST + 150)]))
+    "seed", slow_after_first(2, dict.fromkeys([*([] if FIRST else OF_PERSONS), *range(FIRST, FIRST + 150)]))
 )
 def test_neighbours_of_what_is_asked_together_are_covered(seed: int, tmp_path: Path) -> None:
     check_covered(Draw(seed), tmp_path)
 
 
-@pytest.mark.parametrize("seed", slow_after_first(2, range(FIRST, FIRST + 150)))
+@pytest.mark.parametrize("seed", slow_after_first(1, range(FIRST, FIRST + 150)))
 def test_neighbours_of_what_else_is_asked_together_are_covered(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

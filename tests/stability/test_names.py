@@ -143,7 +143,7 @@ CROWDED: Data = (
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-@pytest.mark.parametrize("names", [2, 3, 4])
+@pytest.mark.parametrize("names", slow_after_first(2, [2, 3, 4]))
 @pytest.mark.parametrize("saturated", slow_after_first(1, [1, 1.5, 2]))
 def test_shares_that_come_back_move_weights_as_declared(tmp_path: Path, names: int, norm: Any, saturated: float) -> None:
     """Every person who goes, and every two of whom one replaces the other, in a file whose frequent names are full."""
@@ -188,8 +188,7 @@ def test_which_names_of_a_person_count_depends_on_nothing_else(tmp_path: Path) -
     protection = ProtectedPersons("add-remove", 1, "who")
     data: Data = tuple((f"p{who}", number, f"town {number}") for who in range(60) for number in range(6))
     chosen = {
-        who: [*counted(tuple(r for r in data if r[0] == who), "parquet", tmp_path / who, protection)]
-        for who in ("p0", "p7", "p9")
+        who: [*counted(tuple(r for r in data if r[0] == who), "parquet", tmp_path / who, protection)] for who in ("p0", "p9")
     }
     whole = counted(data[::-1], "folder", tmp_path / "whole", protection)
     for who, own in chosen.items():
@@ -246,8 +245,9 @@ def twice(chosen: Any) -> Any:
     return choose_twice
 
 
-@pytest.mark.parametrize("parts", [1, 2, 7])
-@pytest.mark.parametrize("pending", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("parts", "pending"), always([(1, 1000), (2, 3), (7, 1)], itertools.product([1, 2, 7], [1, 3, 1000]))
+)
 def test_names_are_counted_alike_in_all_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, pending: int
 ) -> None:
