@@ -71,7 +71,7 @@ VOID = frozenset(
         "stop",
     ]
 )
-LONGEST_PATH = 3000
+LONGEST_PATH = 1200
 LONGEST_LINE = 400
 """Characters of a line of numbers, after which lists are broken."""
 
@@ -91,8 +91,7 @@ def page_lines(page: str, drawings: Iterable[str] = (), *, numbers: bool = False
 
 def json_lines(value: object, place: str = "") -> Iterator[str]:
     """A line for every part of a value that fits into one."""
-    if place.startswith("arrays"):
-        value = _decoded(value)
+    value = _rounded(_decoded(value) if place.startswith("arrays") else value)
     text = json.dumps(value, ensure_ascii=False)
     if len(place) + len(text) <= LONGEST_LINE // 4 or not isinstance(value, dict | list) or not value:
         yield f"{place}: {text}" if place else text
@@ -110,7 +109,16 @@ def _decoded(value: object) -> object:
     """The numbers of a text that holds them as bytes."""
     if not isinstance(value, str):
         return value
-    return [float(f"{number:.9g}") for number in np.frombuffer(base64.b64decode(value), "<f8")]
+    return np.frombuffer(base64.b64decode(value), "<f8").tolist()
+
+
+def _rounded(value: object) -> object:
+    """Numbers without the digits that other machines may compute otherwise, so that lines end at the same places."""
+    if isinstance(value, float):
+        return float(f"{value:.8g}")
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list) else value
 
 
 def _shortened(value: str) -> str:

@@ -36,7 +36,8 @@ class CommandLine:
 
     def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
         self.patch, self.captured = patch, captured
-        patch.setattr(console_output.console, "_width", console_output.UNBROKEN)
+        for console in (console_output.console, console_output.error_console):
+            patch.setattr(console, "_width", console_output.UNBROKEN)
 
     def __call__(self, *arguments: str) -> Ended:
         """Run a command; under ``--debug`` its error is raised."""
