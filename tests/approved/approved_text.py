@@ -46,7 +46,7 @@ def normalised(lines: Iterable[str]) -> list[str]:
 
 
 def _normalised(line: str) -> str:
-    line = line.replace(version(), "VERSION")
+    line = line.replace(f"dpdist {version()}", "dpdist VERSION")
     for pattern, word in CHANGING:
         line = pattern.sub(word, line)
     return line

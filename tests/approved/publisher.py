@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import yaml
 
 from tests.approved.page_lines import json_lines, page_lines
 from tests.support import small_release
@@ -16,6 +17,8 @@ from tests.support.command_line import CommandLine
 
 BINARY = (".npz", ".parquet", ".sig", ".zip", ".png", ".xlsx")
 """Files of a release that nobody reads as a text."""
+FOLDED = ("deployment.yaml", "CITATION.cff")
+"""Files whose texts are folded, where depends on the version's length."""
 
 
 @dataclass(frozen=True)
@@ -81,5 +84,7 @@ def files(folder: Path, *names: str) -> Iterator[str]:
         yield f"== {path.relative_to(folder)}"
         if path.suffix in (".json", ".geojson"):
             yield from json_lines(json.loads(path.read_text("utf-8")))
+        elif path.name in FOLDED:
+            yield from json_lines(json.loads(json.dumps(yaml.safe_load(path.read_text("utf-8")), default=str)))
         elif path.suffix not in BINARY:
             yield from filter(None, path.read_text("utf-8").splitlines())

@@ -33,7 +33,6 @@ from dpdist.plugins.page.findings import finding_sentence
 from dpdist.plugins.page.thresholded_sentences import thresholded_sentences
 from dpdist.privacy.privacy_unit import PersonsInGroups, ProtectedPersons, ProtectedRecords
 from dpdist.privacy.risk_in_words import guess_sentence, headline_sentence
-from dpdist.process.remaining_time import with_time_left
 from tests.plugins.page.test_findings import bars, steps
 
 NOT_KNOWN, INFINITE = float("nan"), float("inf")
@@ -96,14 +95,6 @@ def _numbers() -> Iterator[str]:
     for post_processing, consistent in (([], True), ([], False), (["answers were rounded"], True)):
         certificate = {"post_processing": post_processing, "mechanism": {"consistent": consistent}}
         yield f"{certificate}: {difference_notes(certificate)}"
-    clock = iter((0.0, 4.9, 5.0, 20.0, 0.0, 4.9, 5.0))
-    lines: list[str] = []
-    report = with_time_left(lambda stage, line: lines.append(f"{stage}: {line}"), lambda: next(clock))
-    for line in ("1 of 9 blocks", "2 of 9 blocks", "3 of 9 blocks", "9 of 9 blocks"):
-        report("count", line)
-    for line in ("certified gap 1.0e-02", "certified gap 1.0e-03", "certified gap 1.0e-04"):
-        report("plan", line)
-    yield from lines
 
 
 def _findings() -> Iterator[str]:
@@ -118,6 +109,15 @@ def _findings() -> Iterator[str]:
             [12.0],
         ):
             yield f"bars {values} ± {half}: {finding_sentence(bars(values, half), 'people')}"
+    for values, halves in (
+        ([50.0, 400.0, 100.0], 20.0),
+        ([380.0, 400.0, 100.0], 20.0),
+        ([390.0, 400.0, 395.0, 399.0], 20.0),
+        ([-2.0, 30.0, 25.0], [40.0, 5.0, 5.0]),
+        ([30.0, 29.0], 5.0),
+        ([400.0, 300.0], NOT_KNOWN),
+    ):
+        yield f"bars {values} ± {halves}: {finding_sentence(bars(values, halves), 'people')}"
     yield f"sums: {finding_sentence(bars([9.0, 3.0], 20.0), 'EUR', 'sum')}"
     for peak in (
         [1, 9, 1, 1, 1, 1],
@@ -162,10 +162,12 @@ def _captions() -> Iterator[str]:
 
 def _axes() -> Iterator[str]:
     yield "== axes"
-    for edges in ([0, 1, 2, 3], [0, 3, 6, 12], [0.5, 1.5, 2.5], [0, 9_999, 10_000], [0, 5]):
+    for edges in ([0, 1, 2, 3], [0, 3, 6, 12], [0, 1, 2], [0, 10, 20], [0.5, 1.5, 2.5], [0, 9_999, 10_000], [0, 5]):
         for open_ends in (False, True):
             yield f"bins {edges} {open_ends}: {bin_names(np.array(edges, dtype=float), open_ends=open_ends)}"
-    for low, high in product((0.0, -0.5, -3.0), (0.0, 0.03, 1.0, 7.0, 60.0, 999.0, 9.9e6, 1e7, 2.5e9, 1e10, 3e12, 1e13)):
+    for low, high in product(
+        (0.0, -0.5, -3.0), (0.0, 0.03, 1.0, 7.0, 60.0, 999.0, 4.3e6, 9.9e6, 43e6, 1e7, 2.5e9, 1e10, 3e12, 1e13)
+    ):
         scale = value_scale_of(low, high)
         yield f"from {low} to {high}: {[scale.text(tick) for tick in scale.ticks]} {scale.word}"
     for low, high, most in ((0, 12, 6), (0, 100, 6), (3, 4, 5), (0.2, 0.9, 4), (1990, 2030, 5)):
