@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -14,6 +15,7 @@ import dpdist
 ROOT = Path(dpdist.__file__).parent
 
 
+@cache
 def of_python() -> set[str]:
     return {text for file in ROOT.rglob("*.py") for text in _constants(ast.parse(file.read_text(encoding="utf-8")))}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -15,12 +16,14 @@ class Ended:
 
     Attributes:
         err_lines: lines of the second stream as it was printed.
+        lines: those of both streams as they were printed.
     """
 
     code: object
     out: str
     err: str
     err_lines: int = 0
+    lines: Sequence[str] = ()
 
     @property
     def printed(self) -> str:
@@ -33,7 +36,8 @@ class CommandLine:
 
     def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
         self.patch, self.captured = patch, captured
-        patch.setattr(console_output.console, "_width", console_output.UNBROKEN)
+        for console in (console_output.console, console_output.error_console):
+            patch.setattr(console, "_width", console_output.UNBROKEN)
 
     def __call__(self, *arguments: str) -> Ended:
         """Run a command; under ``--debug`` its error is raised."""
@@ -43,5 +47,9 @@ class CommandLine:
             cli.main()
         printed = self.captured.readouterr()
         return Ended(
-            ended.value.code or 0, " ".join(printed.out.split()), " ".join(printed.err.split()), printed.err.count("\n")
+            ended.value.code or 0,
+            " ".join(printed.out.split()),
+            " ".join(printed.err.split()),
+            printed.err.count("\n"),
+            [*printed.out.splitlines(), *printed.err.splitlines()],
         )

@@ -33,7 +33,7 @@ def combine(
         folders = [copies.enter_context(release_location(release).local_copy()) for release in releases]
         combined = combine_releases([load_edition(Path(folder)) for folder in folders], memory_bytes=free_bytes())
         write_estimates(combined, to, covariance=covariance)
-    periods = f" of {len(combined.periods)} periods, added up" if len(combined.periods) > 1 else ""
+    periods = f" of {len(combined.periods)} periods, added up," if len(combined.periods) > 1 else ""
     console.print_line(f"wrote {combined.rows:,} estimates{periods} to {to}")
     for name, reason in list(combined.omitted.items())[:GROUPS]:
         console.print_line(f"left out {name}: {reason}", style="dim")

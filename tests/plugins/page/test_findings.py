@@ -13,11 +13,6 @@ from dpdist.plugins.page.charts import Axis, Figure
 from dpdist.plugins.page.findings import finding_sentence
 from dpdist.query.simultaneous_intervals import simultaneous_half_widths
 
-MANY = "The highest answer is v1 with 400 ± 20 people; the noise does not tell which of 4 is the largest."
-
-
-MANY_WITH_NOISE = "The highest answer is v1 with 30.0 ± 5.0 people; the noise does not tell which of 3 is the largest."
-
 
 def bars(values: list[float], half: float | list[float]) -> Figure:
     names = [f"v{i}" for i in range(len(values))]
@@ -38,23 +33,6 @@ def steps(values: list[float], half: float, **changes: object) -> Figure:
     shape = (len(values), 1)
     axis = Axis("Age (years)", [str(i) for i in range(len(values))], edges)
     return Figure("steps", "age", axis, ("",), np.reshape(values, shape), np.full(shape, half), "People", **changes)
-
-
-@pytest.mark.parametrize(
-    ("values", "half", "said"),
-    [
-        ([50.0, 400.0, 100.0], 20.0, "v1 is the largest group: 400 ± 20 people, before v2 with 100 ± 20."),
-        ([380.0, 400.0, 100.0], 20.0, "v1 (400 ± 20) and v0 (380 ± 20) are the largest; the noise does not tell their order."),
-        ([3.0, 9.0, 1.0], 20.0, "No count stands out of the noise: the largest answer is 9 ± 20 (v1)."),
-        ([390.0, 400.0, 395.0, 399.0], 20.0, MANY),
-        ([-2.0, 30.0, 25.0], [40.0, 5.0, 5.0], MANY_WITH_NOISE),
-        ([30.0, 29.0], 5.0, "The highest answer is v0 with 30.0 ± 5.0 people; the noise does not tell which of 2 is the largest."),
-        ([1234.5], 20.0, "1,234 ± 20 people: v0."),
-        ([400.0, 300.0], float("nan"), ""),
-    ],
-)  # fmt: skip
-def test_the_largest_answer(values: list[float], half: float | list[float], said: str) -> None:
-    assert finding_sentence(bars(values, half), "people") == said
 
 
 def test_a_total_is_no_group_beside_the_others() -> None:

@@ -15,7 +15,6 @@ import pytest
 from dpdist import workloads
 from dpdist.arrays.lazy_vector import ArrayVector, Constant
 from dpdist.content.release_content import ReleaseContent
-from dpdist.content.release_summary import summary_line
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.plugins.page import page_export, release_page
@@ -192,14 +191,6 @@ def test_marginals_of_three_attributes_are_drawn_value_by_value(home: Path, page
     assert figures.locator("p strong").all_text_contents() == ["Sex at birth f", "Sex at birth m"]
     text = figures.first.locator("svg:visible").text_content()
     assert all(name in text for name in "abc")
-
-
-@pytest.mark.parametrize(("rmse", "shown"), [(None, False), (1.25, True)])
-def test_a_release_in_one_line_tells_its_error_where_it_is_known(rmse: float | None, shown: bool) -> None:
-    facts = report_certificate(10)
-    facts["mechanism"]["rmse"] = rmse
-    assert ("with RMSE 1.25" in summary_line(facts)) is shown
-    assert ("RMSE" in summary_line(facts)) is shown
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from dpdist.api.pages import digits_for, format_number, say
 SIZE = 13
 """Pixels of the letters of a chart. Charts are shown at 0.93 to 1.4 of their size: letters stay above 12."""
 LINE_HEIGHT = 17
+LEAST_TENTH = 0.1
+"""A half interval of less needs more than one decimal also beside a large value: ± 0.0 would say that there is no noise."""
 _NARROW_LETTERS, _BROAD_LETTERS = frozenset("iljtfrI.,:;'|!()[] "), frozenset("mwMW@%—…")
 
 
@@ -83,7 +85,7 @@ def with_interval(value: float, half: float, sides: Sequence[float] = ()) -> str
     digits = digits_for(half, value)
     if not math.isfinite(half) or half <= 0:
         return format_number(value, digits)
-    digits = min(digits, 1) if abs(value) >= 100 else digits
+    digits = min(digits, 1) if abs(value) >= 100 and half >= LEAST_TENTH else digits
     if sides:
         low, high = (format_number(interval_end, digits) for interval_end in sides)
         return f"{format_number(value, digits)} ({say('{low} to {high}', low=low, high=high)})"
