@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.contracts.test_refusals import LARGEST
 from tests.support.complete_tree import needs_every_plugin
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +65,6 @@ WHY_NOT = {
     "domain.numeric_columns.FEW": REACHED,
     "domain.numeric_columns.MOST_STEPS": REFUSAL,
     "domain.key_spaces.MOST_CELLS": REFUSAL,
-    "sources.key_files.MOST_KEYS": REFUSAL,
     "privacy.selection.thresholded_histogram.MOST_FALSE_ROWS": REFUSAL,
     "privacy.noise_tails.SUMMED_SCALE": REACHED,
     "plugins.adaptive.dawa.MOST_CELLS": REFUSAL,
@@ -182,6 +182,13 @@ def test_every_limit_is_shrunk_by_a_test_or_says_why_not() -> None:
     left = {name for name in limits() if name not in known and name.rpartition(".")[2] not in known}
     assert left - set(reasons()) == set(), "shrink these in a test of what both sides keep"
     assert set(reasons()) - left == set(), "these are shrunk, or no limits any more"
+
+
+def test_every_limit_that_refuses_is_tried_on_both_sides() -> None:
+    refusing = {name for name, reason in WHY_NOT.items() if reason == REFUSAL and not name.startswith("plugins.")}
+    assert refusing - LARGEST.keys() == set(), (
+        "say in tests/contracts/test_refusals.py what takes the largest, and not the next"
+    )
 
 
 def test_the_limits_that_decide_guarantees_are_seen() -> None:

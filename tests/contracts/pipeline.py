@@ -57,7 +57,7 @@ class Pipeline:
 
     def counted(self, planned: Any, x: np.ndarray) -> StoredArray:
         """The tables that the plan wants counted, of a histogram over all cells."""
-        return self.store.put(self.store.scratch(), _counts(planned, x))
+        return self.store.put(self.store.scratch(), counted_tables(planned, x))
 
     def exact(self, planned: Any, x: np.ndarray, sizes: Sizes | None = None) -> np.ndarray:
         """The integers that noise would be added to; with other sizes, the same from other pieces."""
@@ -73,7 +73,7 @@ class Pipeline:
     def exact_in_memory(self, planned: Any, x: np.ndarray) -> np.ndarray:
         """The integers of ``exact`` without the store, whose files take ten times as long: for very many histograms."""
         return to_array(
-            planned.measurement.exact_values(Counts(ArrayVector(_counts(planned, x)), planned.layout), InMemory())
+            planned.measurement.exact_values(Counts(ArrayVector(counted_tables(planned, x)), planned.layout), InMemory())
         )
 
     def answers_in_memory(self, planned: Any, z: np.ndarray) -> np.ndarray:
@@ -92,7 +92,8 @@ class Pipeline:
         return np.asarray(found.answer.read(0, size)), np.asarray(found.error.read(0, size))
 
 
-def _counts(planned: Any, x: np.ndarray) -> np.ndarray:
+def counted_tables(planned: Any, x: np.ndarray) -> np.ndarray:
+    """The counts that the plan wants, of a histogram over all cells."""
     counts = np.zeros(planned.layout.size, dtype=np.int64)
     for cell, records in enumerate(x):
         counts[planned.layout.positions(np.array([cell]))] += records

@@ -20,22 +20,35 @@ from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.content.measurement_file import MOST_BYTES
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.measurement.filter_measurement import SeriesMeasurement
-from dpdist.measurement.integer_measurement import answer_bytes
+from dpdist.measurement.integer_measurement import Counts, answer_bytes
+from dpdist.measurement.orbit_measurement import OrbitMeasurement
 from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.accounting import Loss
 from dpdist.query.linear_functions import decompose_function, functionals
+from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.reconstruction.measured_space import NotMeasured
+from dpdist.workloads import union
 from tests.case_selection import always
 from tests.contracts.cases import AGES, CASES, SEXES, Case
-from tests.contracts.pipeline import Pipeline, person_histograms, truth
+from tests.contracts.pipeline import Pipeline, counted_tables, person_histograms, truth
 from tests.support.complete_tree import needs_plugin
+from tests.support.measurement_readers import Remembering
 
 WHOLE = [name for name, case in CASES.items() if not case.through]
 """A stream is measured in parts, by the same grid as a series that is complete."""
 CHOSEN = ("dawa", "adaptive")
 """What they measure depends on their noise (tests/plugins/adaptive)."""
 UNBIASED = [name for name in WHOLE if name not in CHOSEN]
+AT_ONCE = {
+    "DenseMeasurement",
+    "DirectMeasurement",
+    "FilterMeasurement",
+    "HadamardMeasurement",
+    "HierarchyMeasurement",
+    "TriangularMeasurement",
+}
+"""What answers in one step in memory, of which nobody is told; the others tell of each block or part."""
 FEW = {1: 5, 2: 4, 3: 3}
 """Ages, by the number of attributes: so few that all neighbours can be listed."""
 RHO, EPSILON = Fraction(1, 9), Fraction(1, 3)
@@ -91,6 +104,37 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
         assert found <= claimed * (1 + 1e-9) <= found * (1 + 1e-7)
     if compared.worst is not None:
         assert compared.worst * planned.noise_multiplier == pytest.approx(exact.max(), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_steps_that_are_told_end_where_all_are_done(name: str, few: Callable[[str], Pipeline]) -> None:
+    """One after the other, of measuring and of answering; what is answered block by block or part by part says each."""
+    pipeline = few(name)
+    planned, measuring, answering = pipeline.plan("add-remove"), list[tuple[int, int]](), list[tuple[int, int]]()
+    counts = Counts(ArrayVector(counted_tables(planned, np.ones(truth(planned).shape[1], dtype=np.int64))), planned.layout)
+    planned.measurement.exact_values(counts, Remembering(), lambda *step: measuring.append(step))
+    request = AnswerRequest("answers", Remembering(), lambda *step: answering.append(step))
+    planned.measurement.answers(
+        planned.workload, ArrayVector(np.zeros(planned.measurement.rows, dtype=np.int64)), planned.noise, request
+    )
+    for steps in (measuring, answering):
+        assert steps == [(number, len(steps)) for number in range(1, len(steps) + 1)]
+    assert bool(answering) == (type(planned.measurement).__name__ not in AT_ONCE)
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_what_a_measurement_does_not_know_is_refused(name: str, few: Callable[[str], Pipeline]) -> None:
+    """An estimate of the cells without rows over them, and other queries than those whose orbits were measured."""
+    pipeline = few(name)
+    planned = pipeline.plan("add-remove")
+    measurement, workload = planned.measurement, planned.workload
+    measured = ArrayVector(np.zeros(measurement.rows, dtype=np.int64))
+    if measurement.row_blocks() is None:
+        with pytest.raises(InvalidInput, match="no common estimate of the cells"):
+            measurement.estimate(workload, measured, planned.noise, Remembering())
+    if isinstance(measurement, OrbitMeasurement):
+        with pytest.raises(InvalidInput, match="only the queries that it was made for"):
+            measurement.answers(union(workload, workload), measured, planned.noise, AnswerRequest("others", Remembering()))
 
 
 @pytest.mark.parametrize("name", CASES)

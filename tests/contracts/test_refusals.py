@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -18,20 +19,25 @@ from dpdist.content.suppression import suppress_small_answers
 from dpdist.domain import Attribute, Domain, amounts_attribute
 from dpdist.domain.attributes import Level
 from dpdist.domain.domain import Layout
+from dpdist.domain.key_spaces import IntegerKeys, KeySpace
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, KeyUnavailable
 from dpdist.extracts.column_projection import convert_for_use
+from dpdist.measurement.integer_measurement import check_published_size, check_record_limit
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.operators import Dense, Groups, Identity, Kronecker, Padded, Prefix, Scaled, TallMatrix, Toeplitz
 from dpdist.operators.out_of_core import as_row_source
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise import discrete_gaussian
 from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.privacy.numerics import brentq
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, RecordsInSteps
 from dpdist.privacy.selection.thresholded_histogram import thresholded_histogram, unpublished_totals
 from dpdist.privacy.step_noise import noise_for
-from dpdist.reconstruction.measured_space import MOST_PRODUCTS, Functionals
+from dpdist.reconstruction.measured_space import MOST_PRODUCTS, Functionals, Variation, check_cancels
 from dpdist.session.attribute_types import declare_attribute
+from dpdist.sources.formats import json_lines
 from dpdist.sources.record_sources import write_stream
 from dpdist.spec import load
 from dpdist.stability import Distance
@@ -174,6 +180,104 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "a period of a year": (lambda: check_period_length("year"), "a day, week or month long, found 'year'"),
     "records without columns": (lambda: write_stream(pa.table({}), Path("unwritten.parquet")), "no column"),
 }
+
+
+def histogram_with_false_rows(rows: int) -> None:
+    """Of as many cells as publish so many rows without records on average."""
+    rule = thresholded_histogram(GAUSSIAN, Loss.gaussian(Fraction(1)), MOVED, 1, Fraction(3))
+    thresholded_histogram(GAUSSIAN, Loss.gaussian(Fraction(1)), MOVED, int(rows / rule.chance(0)), Fraction(3))
+
+
+def root_in_steps(steps: int) -> None:
+    """Of a function that says on which side the root is and no more: every step halves what is left of (-1, 1)."""
+    brentq(lambda x: 1.0 if x > 0 else -1.0, -1.0, 1.0, xtol=2.0 ** (3 - steps), rtol=0.0)
+
+
+def symmetric_in_parts(parts: int) -> None:
+    """For two attributes whose values no query tells apart in pairs: of each one part for every pair, and one of their sums."""
+    first = next(part for part in (64, 17) if parts % part == 0)
+    groups = [Groups(np.repeat(np.arange(part - 1), 2), part - 1) for part in (first, parts // first)]
+    blocks = tuple(Block(f"pairs of {axis}", (axis,), (operator,), ()) for axis, operator in enumerate(groups))
+    workload = Workload(Domain.of_shape(tuple(operator.shape[1] for operator in groups)), blocks)
+    refusal = mechanism_of("symmetric").reason_refused(workload)
+    if refusal is not None:
+        raise InvalidInput(refusal)
+
+
+def missing_part(entries: int) -> None:
+    """A part that was not measured, of so many cells, and that adds up to nothing."""
+    functionals = Functionals(np.ones(1), np.zeros(1, dtype=np.int64), {}, 1)
+    check_cancels(functionals, [Variation(0, (0,), 1.0, (np.broadcast_to(0.0, entries),))])
+
+
+LARGEST: dict[str, tuple[int, Callable[[int], Any], str]] = {
+    "domain.key_spaces.MOST_CELLS": (
+        2**62,
+        lambda cells: KeySpace({"key": IntegerKeys(0, cells - 1)}),
+        "up to 2\\^62 cells",
+    ),
+    "domain.numeric_columns.MOST_STEPS": (
+        2**20,
+        lambda steps: Amounts(Fraction(0), Fraction(1), steps, 0, steps),
+        "has 1 to 1,048,576 steps",
+    ),
+    "measurement.integer_measurement, of published values": (
+        1000,
+        lambda values: check_published_size(values, 8000),
+        "up to 0 MiB are published",
+    ),
+    "measurement.integer_measurement.MOST_RECORDS": (2**32, check_record_limit, "up to 4294967296 records without overflow"),
+    "measurement.integer_measurement.MOST_RECORDS, of shares that may be negative": (
+        2**32 * 9 // 13,
+        lambda shares: check_record_limit(shares, 9, 13, "shares"),
+        f"up to {2**32 // 13} shares without overflow",
+    ),
+    "privacy.noise_distributions.SCALE_LIMIT": (
+        2**50,
+        lambda scale: discrete_gaussian(bytes(32), scale, count=1),
+        "the scale lies in",
+    ),
+    "privacy.numerics.MOST_STEPS": (100, root_in_steps, "no root found within 100 steps"),
+    "privacy.sampler.NUMERATOR_LIMIT": (
+        2**57,
+        lambda number: discrete_gaussian(bytes(32), Fraction(number, 2**57 - 1), count=1),
+        "at most 2\\^57",
+    ),
+    "privacy.sampler.NUMERATOR_LIMIT, of the denominator": (
+        2**57,
+        lambda number: discrete_gaussian(bytes(32), Fraction(2**57 - 1, number), count=1),
+        "at most 2\\^57",
+    ),
+    "privacy.sampler, of addresses": (
+        2**74,
+        lambda addresses: discrete_gaussian(bytes(32), 1, start=addresses, count=0),
+        "addressed from 0 to 2\\^74",
+    ),
+    "privacy.selection.thresholded_histogram.MOST_FALSE_ROWS": (10**6, histogram_with_false_rows, "at most 1,000,000 are"),
+    "reconstruction.measured_space.MISSING_ENTRIES": (2**20, missing_part, "lacks the table"),
+    "reconstruction.measured_space.MOST_PRODUCTS": (
+        4096,
+        lambda products: Functionals(np.broadcast_to(1.0, products), np.zeros(1), {}, 1),
+        "at most 4,096 are answered",
+    ),
+    "sources.formats.json_lines.LONGEST_BYTES": (
+        16 * 2**20,
+        lambda letters: list(json_lines._raw_lines(io.BytesIO(bytes(letters)))),
+        "longer than 16 MiB",
+    ),
+    "workloads.predicates.DEPTH": (
+        100,
+        lambda levels: predicates(PEOPLE, ["not " * (levels - 3) + "age < 1"]),
+        "more than 100 levels",
+    ),
+    "workloads.predicates.MOST_BITS": (
+        34,
+        lambda bits: dnf(WIDE, [[f"x{k}" for k in range(bits)]]),
+        "takes up to 34 attributes",
+    ),
+    "workloads.symmetry.MOST_COMPONENTS": (4096, symmetric_in_parts, "more than 4,096"),
+}
+"""The largest number that each limit of the core lets pass, what takes a number of that size, and what is said of the next one."""
 OTHERS: dict[str, tuple[Callable[[], Any], type[DpdistError], str]] = {
     "a short key": (lambda: Secret(b"short"), KeyUnavailable, "found 5; make one with 'dpdist keys init'"),
     "a spec that is a date": (
@@ -195,3 +299,11 @@ def test_what_no_function_takes_is_refused_in_one_line(case: str) -> None:
     with pytest.raises(kind, match=match) as refused:
         call()
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("limit", LARGEST)
+def test_the_largest_that_is_taken_is_what_the_limit_says(limit: str) -> None:
+    largest, call, match = LARGEST[limit]
+    call(largest)
+    with pytest.raises((DpdistError, ArithmeticError), match=match):
+        call(largest + 1)

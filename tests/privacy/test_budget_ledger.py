@@ -43,6 +43,7 @@ from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords
 from tests import HANGS
 from tests.case_selection import slow_after_first
 from tests.support.forked_programs import FORKED
+from tests.support.loopback_ports import HeldPort
 from tests.support.postgres_server import Server
 
 CAP = Cap(rho=Fraction(3, 10))
@@ -833,6 +834,29 @@ def test_a_server_that_starts_late_is_waited_for(shaky: Server) -> None:
     assert lines == [f"the ledger's database is away; trying again for up to {database.OUTAGE_SECONDS:g} s"]
     book.verify()
     book.close()
+
+
+@pytest.mark.parametrize("way", ["DPDIST_LEDGER", "DPDIST_LEDGER_FILE"])
+def test_a_server_that_is_named_and_away_is_told_and_waited_for(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as is asked for, and the state folder's own ledger is not taken in its place."""
+    port, lines = HeldPort(), list[str]()
+    url = f"postgresql+psycopg://dpdist@127.0.0.1:{port.number}/ledger"
+    (tmp_path / "url").write_text(f"{url}\n")
+    monkeypatch.setenv(way, url if way == "DPDIST_LEDGER" else str(tmp_path / "url"))
+    with pytest.raises(LedgerError, match=r"went away .* and did not come back in 0\.2 s"):
+        open_ledger(tmp_path / "home", lines.append, patience=0.2)
+    assert lines == ["the ledger's database is away; trying again for up to 0.2 s"]
+    assert not (tmp_path / "home").exists()
+    port.release()
+
+
+def test_a_url_in_a_file_that_is_not_there_is_no_embedded_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPDIST_LEDGER_FILE", str(tmp_path / "nowhere"))
+    with pytest.raises(LedgerError, match="cannot be read from .*nowhere: No such file or directory; mount it"):
+        open_ledger(tmp_path / "home")
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_wrong_password_is_not_waited_for() -> None:

@@ -74,6 +74,12 @@ def test_other_functions_and_what_has_no_root() -> None:
         for wavy in (bent, lambda x, at=at, waves=waves: abs(x - at) ** 1.5 + waves * math.cos(5 * x), abs):
             xtol = chosen.choice([1e-10, 1e-5, 0.1])
             assert numerics.least_value(wavy, low, high, xtol=xtol) == scipys_least(wavy, low, high, xtol)
+    for at in (-0.3, 0.0, 1.0, 2.7):  # as far from zero on either side: the ends of the bracket are as good as each other
+
+        def stepped(x: float, at: float = at) -> float:
+            return math.copysign(1.0, x - at)
+
+        assert numerics.brentq(stepped, -1.0, 3.0) == optimize.brentq(stepped, -1.0, 3.0)
     assert numerics.brentq(lambda x: x, 0.0, 1.0) == 0.0
     assert numerics.brentq(lambda x: x - 1, 0.0, 1.0) == 1.0
     with pytest.raises(ArithmeticError, match="no change of sign between 1 and 2"):

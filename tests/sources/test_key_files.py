@@ -77,3 +77,10 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         _ = FileKeys.of_location(keys.location, keys.sha256).size
     with pytest.raises(InvalidInput, match=r"other\.txt is not there"):
         FileKeys.of_location(str(tmp_path / "other.txt"), keys.sha256)
+
+
+def test_as_many_keys_are_read_as_the_limit_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_files, "MOST_KEYS", 3)
+    assert file_keys(tmp_path / "three.txt", b"a\nb\nc\n").size == 3
+    with pytest.raises(InvalidInput, match="has 4 keys: from 1 to 3 are read"):
+        assert file_keys(tmp_path / "four.txt", b"a\nb\nc\nd\n").size == 4

@@ -139,6 +139,36 @@ def test_bounds_of_whole_numbers_are_never_below(seed: int, alike: bool, monkeyp
     assert alone <= squared_cells_bound(gram, most, replaced=False) <= 2 * alone
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_each_bound_of_a_person_s_cells_is_what_it_says(seed: int) -> None:
+    """In Python's integers, of odd and even numbers: none is a unit above, and none below.
+
+    Differences of persons are listed by their numbers of cells, of which the whole numbers between are left out by the product.
+    """
+    state = np.random.default_rng(seed)
+    cells = int(state.integers(2, 8))
+    rows = state.integers(-9, 10, (cells + seed % 2, cells))
+    gram = exact_gram(rows)
+    entries = [[int(entry) for entry in row] for row in gram]
+    alone = max(entries[cell][cell] for cell in range(cells))
+    pair = max(entries[i][j] for i in range(cells) for j in range(cells) if i != j)
+    least = min(map(min, entries))
+    for most in range(1, cells + 1):
+        assert grids._bound_by_number(gram, most) == max(s * alone + s * (s - 1) * pair for s in range(1, most + 1))
+        sums = [
+            entries[i][i] + sum(sorted((max(entries[i][j], 0) for j in range(cells) if j != i), reverse=True)[: most - 1])
+            for i in range(cells)
+        ]
+        assert grids._bound_by_rows(gram, most) == sum(sorted(sums, reverse=True)[:most])
+        every = [np.array(u) for u in product((0, 1), repeat=cells) if sum(u) <= most]
+        assert grids._bound_by_sets(gram, most) == max(int(u @ gram @ u) for u in every if u.any())
+        assert grids._two_person_bound(gram, most) == max(
+            (s + t) * alone + (s * (s - 1) + t * (t - 1)) * pair - 2 * s * t * least
+            for s in range(1, most + 1)
+            for t in range(min(most, cells - s) + 1)
+        )
+
+
 def pivots(matrix: np.ndarray) -> list[Fraction]:
     """Of Gaussian elimination in fractions: all above zero for a positive definite matrix alone."""
     rest, found = np.array([[Fraction(int(entry)) for entry in row] for row in matrix], object), []

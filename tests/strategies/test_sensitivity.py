@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -13,10 +14,13 @@ import pytest
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
+from dpdist.errors import InvalidInput
 from dpdist.measurement.coefficient_vectors import Coefficients, Form
 from dpdist.measurement.filter_measurement import FilterMeasurement, filter_measurement
 from dpdist.measurement.hadamard_measurement import hadamard_measurement
+from dpdist.measurement.sensitivity.bounded_totals import Totals, totals_l1, totals_l2_squared
 from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, sensitivity_squared
+from dpdist.measurement.sensitivity.participation import gram_squared_bound
 from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.operators import Dense, Hadamard, Identity, Matrix, Operator, Prefix
 from dpdist.runtime.stored_vectors import StoreWorkspace
@@ -119,6 +123,77 @@ def test_entries_whose_sums_are_no_number_of_double_precision(seed: int, neighbo
         truth = brute_force_sensitivity(mixing, neighbours, 1, power=power)
         found = sensitivity(mixing, Identity(5), neighbours)
         assert found == truth or (power == 2 and neighbours == "replace-one" and close(found, truth, 1))
+
+
+def _farthest(columns: Matrix, neighbours: Neighbours, power: int) -> int:
+    """The largest distance of two columns of Python's integers, or of one from nothing."""
+    points = [np.zeros(len(columns), dtype=object), *columns.T]
+    others = points if neighbours == "replace-one" else points[:1]
+    return max(sum(abs(entry) ** power for entry in one - other) for one in points for other in others)
+
+
+def _farthest_within_totals(rows: Matrix, neighbours: Neighbours, power: int) -> int:
+    """The same of the corners of persons whose totals are bounded (``TOTALS``)."""
+    bins = rows.reshape(len(rows), -1, TOTALS.bins)
+    none, full = (bins[:, :, 0] * shares[0] + bins[:, :, 1] * shares[1] for shares in (TOTALS.none, TOTALS.full))
+    missing = sum(TOTALS.none) * bins[:, :, 2]
+    ends = np.concatenate([none, missing, full], axis=1)
+    corners = TOTALS.matrix(none.shape[1] + missing.shape[1], full.shape[1]).astype(object)
+    return _farthest(ends @ corners.T, neighbours, power)
+
+
+def _farthest_in_steps(rows: Matrix, neighbours: Neighbours, power: int) -> int:
+    """The square of what a person in up to two steps adds at most, whatever the signs of both."""
+    factor = _steps(rows)
+    gram = abs(factor.T @ factor)
+    return max(int(gram[i, i] + gram[j, j] + 2 * gram[i, j]) for i in range(len(gram)) for j in range(i))
+
+
+def _steps(rows: Matrix) -> Matrix:
+    """A series of six steps."""
+    return np.tril(rows[:6])
+
+
+TOTALS = Totals(records=50, times=20, bins=3, none=(6, 3), full=(-4, 13))
+Bound = tuple[Callable[[Matrix, Neighbours], int], Callable[[Matrix, Neighbours, int], int], int, int, int]
+BOUNDS: dict[str, Bound] = {
+    "L1": (lambda rows, relation: l1_sensitivity(rows, Identity(6), relation), _farthest, 1, 54, 62),
+    "L2": (lambda rows, relation: sensitivity_squared(rows, Identity(6), relation), _farthest, 2, 43, 62),
+    "L1 of totals": (
+        lambda rows, relation: totals_l1(TOTALS, iter([rows]), relation, SIZES),
+        _farthest_within_totals,
+        *(1, 44, 62),
+    ),
+    "L2 of totals": (
+        lambda rows, relation: totals_l2_squared(TOTALS, iter([rows]), relation, SIZES),
+        _farthest_within_totals,
+        *(2, 39, 62),
+    ),
+    "L2 of steps": (lambda rows, relation: gram_squared_bound(_steps(rows), 2, 1), _farthest_in_steps, 2, 29, 31),
+}
+"""What computes a bound for 48 rows over six columns, the truth, its power, and bits of entries up to which none is refused and to which
+they may have at most."""
+
+
+@pytest.mark.parametrize("neighbours", BOTH)
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_bound_is_exact_or_refused_however_large_the_numbers(name: str, neighbours: Neighbours) -> None:
+    """With each further bit, up to the largest of 64: never a sum that has wrapped, and no refusal where numbers fit."""
+    bound, truth, power, taken, most_bits = BOUNDS[name]
+    above = Fraction(1, 4) if name == "L2 of steps" else Fraction(1, 2**40)
+    refused = list[int]()
+    for bits in range(taken - 2, most_bits + 1):
+        for sign in (1, -1):
+            rows = np.random.default_rng(bits).integers(2**bits - 2 ** (bits - 3), 2**bits, (48, 6)) * sign
+            rows[:, 1:5] *= np.array([1, -1, 1, -1])
+            try:
+                found = bound(rows, neighbours)
+            except InvalidInput:
+                refused.append(bits)
+            else:
+                true = truth(rows.astype(object), neighbours, power)
+                assert true <= found <= true + above * true + 4
+    assert taken < min(refused) <= max(refused) == most_bits
 
 
 GRIDS: dict[str, tuple[Strategy, Workload]] = {

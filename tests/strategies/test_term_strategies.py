@@ -172,6 +172,31 @@ def test_a_row_that_would_be_rounded_to_nothing_is_refused() -> None:
         round_term(Term(tuple(range(5)), (factor,) * 5, 1.0), 2.0**-30)
 
 
+@pytest.mark.parametrize("factors", [1, 2, 3])
+def test_terms_of_every_weight_are_measured_to_the_last_digit_or_refused(factors: int) -> None:
+    """However little a term weighs, as many records as a release has are shifted by fewer than 64 bits and rounded half up."""
+    state, measured = np.random.default_rng(factors), 0
+    sizes = (3, 4, 2)[:factors]
+    rows = [contrasts(size) * state.uniform(0.5, 2.0) for size in sizes]
+    for exponent in range(-90, -3):
+        scale = 2.0**exponent * float(state.uniform(0.5, 1.0))
+        try:
+            term = round_term(Term(tuple(range(factors)), tuple(rows), scale), 2.0**-30)
+        except InvalidInput:
+            assert exponent < -25
+            continue
+        measured += 1
+        table = state.integers(0, 2**32 // math.prod(sizes), sizes)
+        whole = reduce(np.kron, [factor.astype(object) for factor in term.factors]) @ table.ravel().astype(object)
+        exact = [(2 * int(value) * term.multiplier + 2**term.shift) >> (term.shift + 1) for value in whole]
+        assert 0 <= term.shift < 64
+        assert term.measure(table).tolist() == exact
+        real = reduce(np.kron, rows) @ table.ravel() * scale * 2.0**30
+        largest = np.abs(real).max()
+        np.testing.assert_allclose(np.array(exact, dtype=float), real, atol=1e-2 * largest + 0.51, rtol=0)
+    assert measured > 30
+
+
 def test_five_attributes_of_which_one_range_is_asked_are_read_back() -> None:
     """What nobody asks for keeps a few of the 13 bits that each factor has, so that the rounded rows tell all cells apart."""
     names = [f"x{place}" for place in range(5)]
