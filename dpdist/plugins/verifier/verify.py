@@ -1026,7 +1026,8 @@ class ReleaseClaims:
             if replaced and len(column_norms) == len(term.factors) == 1:
                 distance = term.multiplier**power * column_norms[0][2]
             elif replaced and power == 2:
-                ranges = [(low, high) for high, low, _ in column_norms] + [(0, 1)] * (len(written) < len(term.factors))
+                has_other_values = any(factor.write is None and factor.size > 1 for factor in term.factors)
+                ranges = [(low, high) for high, low, _ in column_norms] + [(0, 1)] * has_other_values
                 check_size(2 ** len(ranges), MOST_NUMBERS // 2**8, "the subsets of attributes")
                 inner = min(map(math.prod, itertools.product(*ranges))) * term.multiplier**2
                 distance = max(longest, 2 * (longest - inner))

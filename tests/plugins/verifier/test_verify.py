@@ -229,6 +229,11 @@ OTHERS: dict[str, dict[str, Any]] = {
         "records": {"path": "records.parquet", "person": {"participations": 10, "separation": 12}},
     },
     "steps of a person who is replaced": {**SERIES, "workload": RUNNING, "records": COLUMN, "neighbours": "replace-one"},
+    "an attribute of one value, replaced": {
+        "table": pa.table({"age": [0, 1, 1, 2], "sex": ["f"] * 4}), "mechanism": "kronecker", "neighbours": "replace-one",
+        "domain": {"age": {"from": 0, "to": 2}, "sex": {"categories": ["f"]}},
+        "workload": [{"marginals": {"of": [["sex"], ["sex", "age"]]}}],
+    },
     "wide marginals": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}]},
     "wide tables": {"domain": WIDE, "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "a0", "by": ["a1"]}}],
                     "mechanism": "oblique"},
@@ -241,7 +246,7 @@ ALWAYS = (
     "identity, Laplace noise, add-remove", "p-identity-products, one for each set, add-remove", "weighted-marginals, replace-one",
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
-    "modelled answers", "sums under conditions", "products of their own, asked twice",
+    "modelled answers", "sums under conditions", "products of their own, asked twice", "an attribute of one value, replaced",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
