@@ -1763,9 +1763,9 @@ class ReleaseClaims:
             name: ((low - tolerance)[shown], (high + tolerance)[shown]) for name, low, high, tolerance in column_bounds
         }
         if moved and not self.changed and not self.certificate["rounding"].get("held"):  # around the published whole number
-            tolerance, ends = (floor + 0.56 * 10.0**-digits)[shown], self.possible_ranges[shown].T
-            bounds["around"] = half[shown] - tolerance, widest[shown] + tolerance
-            bounds["possible"] = ends[0] - tolerance, ends[1] + tolerance
+            lowest, largest = self.possible_ranges[shown].T
+            tolerance = (floor + 0.56 * 10.0**-digits)[shown]
+            bounds |= {"around": (half[shown], widest[shown]), "possible": (lowest, largest), "beside": (-tolerance, tolerance)}
         return shown, names[shown], bounds
 
     def shown_among(self, names: Array, values: Array, errors: Array, moved: float, asked: Array) -> Array:
@@ -1833,9 +1833,11 @@ class ReleaseClaims:
             conditional = self.shown_interval_end(row, column) if row["group"].lstrip("'") in compared else None
             lower, upper = conditional or (low[number - 1], high[number - 1])
             if column.endswith("_95") and "around" in columns and conditional is None:
-                distances = np.array([bound[number - 1] for bound in columns["around"]]) * (1 if column == "high_95" else -1)
-                ends = np.clip(float(row["answer"]) + distances, *(bound[number - 1] for bound in columns["possible"]))
-                lower, upper = max(lower, ends.min()), min(upper, ends.max())
+                around, possible, beside = (
+                    np.array([bound[number - 1] for bound in columns[name]]) for name in ("around", "possible", "beside")
+                )
+                ends = np.clip(float(row["answer"]) + around * (1 if column == "high_95" else -1), *possible)
+                lower, upper = max(lower, ends.min() + beside[0]), min(upper, ends.max() + beside[1])
             value = math.nan if row[column] in (None, "") else float(row[column])
             if not (lower <= value <= upper or (math.isnan(value) and math.isnan(lower))):
                 raise WrongClaim(

@@ -185,6 +185,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "suppressed": {"postprocess": {"suppress": {"below": 50}}},
     "whole numbers, suppressed": {"postprocess": {"integer": True, "suppress": {"below": 50}}},
     "whole numbers": {"postprocess": {"integer": "unbiased"}},
+    "whole numbers beneath zero": {"postprocess": {"integer": True}, "budget": {"rho": 1e-6}},
     "non-negative": {"postprocess": {"non_negative": True}, "mechanism": "coa"},
     "days, months and names of the publisher's": {
         "table": pa.table({"age": [-4, 3, 7, 22], "sex": ["f", "m", "", "x"], "day": [f"2026-0{month}-05" for month in (1, 2, 3, 4)]}),
@@ -247,6 +248,7 @@ ALWAYS = (
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
     "modelled answers", "sums under conditions", "products of their own, asked twice", "an attribute of one value, replaced",
+    "whole numbers beneath zero",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
