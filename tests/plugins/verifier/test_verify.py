@@ -64,6 +64,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "sums": {"table": test_sums.table(), **test_sums.changes()},
     "sums, Laplace noise": {"table": test_sums.table(), **test_sums.changes(**PURE)},
     "sums, suppressed": {"table": test_sums.table(), **test_sums.changes(postprocess={"suppress": {"below": 5}})},
+    "sums beside suppressed counts": {"table": test_sums.table(), **test_sums.changes(postprocess={"suppress": {"below": 54321}})},
     "sums over tables": {"table": test_sums.table(), **test_sums.changes(mechanism="residual", workload=test_sums.ASKED[:4])},
     "sums alone": {
         "table": test_sums.table(), "domain": {"age": {"from": 0, "to": 3}},
@@ -111,6 +112,15 @@ OTHERS: dict[str, dict[str, Any]] = {
             *({"marginals": {"of": [["value"]]}, statistic: "amount"} for statistic in ("mean", "variance")),
             {"marginals": {"of": [["value", "mean"]]}},
         ],
+    },
+    "numbers, apostrophes and line ends in the publisher's words": {
+        "table": pa.table({"13,579": ["''", "'=1", "=1"], "age": [0, 1, 1]}), "title": "Since 198,765\rand 43,217",
+        "site": {"name": "Vision 24,683"},
+        "domain": {
+            "13,579": {"categories": ["''", "'=1", "=1", "'"]}, "age": {"from": 0, "to": 1, "title": "Years, 45,679", "unit": "78,903"},
+        },
+        "about": {"curator": "O'Neill: \"5,432\"\ra\\b", "description": "6,789", "intended_use": "9,876", "region": "8,765"},
+        "workload": [{"marginals": {"of": [["13,579"], ["13,579", "age"]]}}],
     },
     "names that hold words of titles": {
         "table": test_variances.table().rename_columns({"branch": "x", "age": "'a, b", "amount": "tip and tax by", "tip": "tip"}),
@@ -248,7 +258,7 @@ ALWAYS = (
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
     "modelled answers", "sums under conditions", "products of their own, asked twice", "an attribute of one value, replaced",
-    "whole numbers beneath zero",
+    "whole numbers beneath zero", "sums beside suppressed counts", "numbers, apostrophes and line ends in the publisher's words",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
@@ -270,7 +280,7 @@ UNCERTIFIED = {"gap to the optimum", "lower bound"}
 """Claims that are not made where one record is replaced: what is proven of one that comes or goes is no proof of it."""
 UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances"), MIXED),
-    "names that hold words of titles": MIXED,
+    **dict.fromkeys(("sums beside suppressed counts", "names that hold words of titles"), MIXED),
     **dict.fromkeys(("attributes called like columns", "products of their own, asked twice"), MIXED),
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise", "several choices, Laplace noise"), MIXED),
