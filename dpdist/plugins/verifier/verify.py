@@ -81,6 +81,11 @@ def unescaped(text: str) -> str:
     return re.sub(r"^'+(?=[=+\-@\t\r])", "", text)
 
 
+def exact_number(value: float) -> str:
+    """A number with all of its digits and no power of ten."""
+    return np.format_float_positional(value, trim="-")
+
+
 def near(claimed: Any, recomputed: Any, tolerance: float = 0.0, *, label: str) -> str:
     """Accept a value, a number up to a relative tolerance. Raises: WrongClaim, or UncheckedClaim where nothing is claimed."""
     check_claimed(claimed)
@@ -1721,15 +1726,28 @@ class ReleaseClaims:
         return np.concatenate([answered_rows(group.rows, entry) for group, entry in zip(self.groups, windows, strict=True)])
 
     @cached_property
+    def known_records(self) -> float | None:
+        """How many records there are, where that is public and the one thing that answers were changed by."""
+        if len(self.changed) != 1 or (total := re.fullmatch(KNOWN_TOTAL, self.changed[0])) is None:
+            return None
+        exact = self.certificate["confidence"].get("possible", {}).get("records")  # an earlier text had six digits
+        return float(total[1] if exact is None else exact)
+
+    @cached_property
+    def estimates(self) -> list[tuple[Array, Array, Array]]:
+        """Answers, variances and shares of single draws before a fit of non-negative ones. Raises: UncheckedClaim of other changes."""
+        if self.known_records is not None:
+            return self.answers_given(self.known_records)
+        fitted = [re.fullmatch(FITTED, text) is not None for text in self.changed]
+        if self.changed and not self.is_adaptive and (fitted != [True] or "suppression" in self.certificate):
+            raise self.changed_after_reading
+        return self.answers
+
+    @cached_property
     def published(self) -> tuple[Array, Array, dict[str, tuple[Array, Array]]]:
         """Which rows are published, and of each of them its group and the least and the most that each column may be."""
         post_processing, digits = self.certificate["post_processing"], int(self.certificate["decimals"])
-        estimates = self.answers
-        if self.changed and not self.is_adaptive:
-            fitted, total = (re.fullmatch(pattern, self.changed[0]) for pattern in (FITTED, KNOWN_TOTAL))
-            if len(self.changed) > 1 or (fitted or total) is None or (fitted and "suppression" in self.certificate):
-                raise self.changed_after_reading
-            estimates = self.answers_given(float(total[1])) if total else estimates
+        estimates, total = self.estimates, self.known_records
         values, variances, draws = (np.concatenate(entry) for entry in zip(*estimates, strict=True))
         errors, whole = np.sqrt(variances), any("whole numbers" in text for text in post_processing)
         deviation, moved = self.rounding_deviation, self.rounding_deviation if self.adds_up else 0.0
@@ -1742,7 +1760,7 @@ class ReleaseClaims:
             for entry in (-widest - moved, -half + moved, half - moved, widest + moved)
         )
         columns |= {"low_95": (low, inner_low, 0.56), "high_95": (inner_high, high, 0.56)}
-        if self.changed and not self.is_adaptive and total:  # how intervals end at the public total is not recomputed
+        if total is not None:  # how intervals end at the public total is not recomputed
             columns = {name: columns[name] for name in ("answer", "standard_error")}
         elif self.changed and not self.is_adaptive:  # each interval holds that of the answer before the fit
             infinite, unrounded = np.full(len(values), np.inf), np.concatenate([entry[0] for entry in estimates])
@@ -2906,7 +2924,7 @@ def check_confidence(release: ReleaseClaims) -> str:
     near(facts["level"], 0.95, label="level: ")
     near(facts["columns"], ["low_95", "high_95"], label="columns: ")
     known = [text for text in release.certificate["post_processing"] if text.startswith("public counts")]
-    whole = re.search(r"all records = ([0-9.e+]+)[,)]", known[0]) if known else None
+    whole = re.search(r"all records = ([0-9.e+-]+)[,)]", known[0]) if known else None
     told = facts.get("possible")
     if told is None and release.earlier:
         raise UncheckedClaim("an earlier version did not say what is known of the counts")
@@ -2944,14 +2962,14 @@ TOGETHER = (
     "those of all measurements together, and the releases' answers are not independent"
 )
 SUPPRESSED = (
-    "answers that do not lie at least {at:g} standard errors above {below:g} were left out: the noisy answers alone decided, so it costs "
+    "answers that do not lie at least {at} standard errors above {below} were left out: the noisy answers alone decided, so it costs "
     "nothing and protects nobody better; shown answers near the limit are too large on average, and their intervals are those of noise "
     "that is known to exceed it (truncated), which hold the true counts of shown answers, too"
 )
 KNOWN = (
-    r"public counts taken as given \(.+ = [0-9.e+]+\): answers stay unbiased, standard errors are those given these counts"
+    r"public counts taken as given \(.+ = [0-9.e+-]+\): answers stay unbiased, standard errors are those given these counts"
 )
-KNOWN_TOTAL = KNOWN.replace(".+ = [0-9.e+]+", "all records = ([0-9.e+]+)")
+KNOWN_TOTAL = KNOWN.replace(".+ = [0-9.e+-]+", "all records = ([0-9.e+-]+)")
 NEVER = r"(never raises|does not raise \(but for the error of the number of records, which is estimated\))"
 FITTED = (
     r"the non-negative (cells whose answers \(weighted as in the spec\) are closest to the unbiased ones were fitted, which never raises "
@@ -2976,8 +2994,11 @@ def check_post_processing(release: ReleaseClaims) -> str:
         WHOLE: bool(release.mechanism["rounded"]) and not release.adds_up,
         **rounding_sentences(release),
         MODEL: release.is_adaptive,
-        "" if rule is None else SUPPRESSED.format(**rule): rule is not None,
     }
+    if rule is not None:  # before 30 November 2026 numbers were rounded to six digits
+        said = [{name: write(rule[name]) for name in ("at", "below")} for write in (exact_number, "{:g}".format)]
+        sentences = [SUPPRESSED.format(**numbers) for numbers in said]
+        wanted[next((sentence for sentence in sentences if sentence in left), sentences[0])] = True
     for sentence, expected in wanted.items():
         near(left.count(sentence), int(expected), label=f"how often it says {sentence[:60]!r}: ")
         left = [text for text in left if text != sentence]
@@ -3110,7 +3131,7 @@ def check_suppression(release: ReleaseClaims) -> str:
     shown = int(np.isin(names, list(compared)).sum())
     near(facts["shown"], shown, label="shown: ")
     errors = np.concatenate(
-        [np.sqrt(variances) for (_, variances, _), each in zip(release.answers, counted, strict=True) if each]
+        [np.sqrt(variances) for (_, variances, _), each in zip(release.estimates, counted, strict=True) if each]
     ).round(int(release.certificate["decimals"]) + 2)
     near(facts["answers"], errors.size, label="answers: ")
     near(

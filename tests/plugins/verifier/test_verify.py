@@ -211,6 +211,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "values left out": {"domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
                         "workload": [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"ways": [1]}}]},
     "a public total": {"postprocess": {"known": [{"count": 3000}]}},
+    "a public total of seven digits": {
+        "table": pa.table({"age": [0, 1, 2], "n": [1234560, 4, 3]}), "domain": {"age": {"from": 0, "to": 2}},
+        "records": {"path": "records.parquet", "counts": {"column": "n", "of": "visits"}},
+        "workload": [{"marginals": {"ways": [1]}}], "postprocess": {"known": [{"count": 1234567}], "suppress": {"below": 1.2345678}},
+    },
     "a public count": {"postprocess": {"known": [{"count": 1558, "where": "sex == 'f'"}]}},
     "records left out everywhere": {
         "domain": {"age": {"from": 0, "to": 11, "missing": "drop"}, "sex": {"categories": ["f"], "other": "drop"}},
@@ -258,7 +263,8 @@ ALWAYS = (
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
     "modelled answers", "sums under conditions", "products of their own, asked twice", "an attribute of one value, replaced",
-    "whole numbers beneath zero", "sums beside suppressed counts", "numbers, apostrophes and line ends in the publisher's words",
+    "whole numbers beneath zero", "sums beside suppressed counts", "a public total of seven digits",
+    "numbers, apostrophes and line ends in the publisher's words",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
@@ -274,6 +280,7 @@ HIDDEN = (
     | BOUND
     | {"sizes", "sensitivity", "noise", "what answers are of", "parts of the measurement"}
 )
+ENDS = {"lower ends of intervals", "upper ends of intervals"}
 MIXED = {"mean error", "largest error"}
 """What is not said where some answers are counts and some are sums."""
 UNCERTIFIED = {"gap to the optimum", "lower bound"}
@@ -290,7 +297,8 @@ UNCHECKED: dict[str, set[str]] = {
     "persons by levels, each cell by itself": BOUND,
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "many steps of a person, triangular": BOUND, "non-negative": {"answers"},
-    "a public total": {"lower ends of intervals", "upper ends of intervals"}, "a public count": ANSWERS,
+    **dict.fromkeys(("a public total", "a public total of seven digits"), ENDS),
+    "a public count": ANSWERS,
     "Parquet only": {*ANSWERS, "what answers are of"}, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
