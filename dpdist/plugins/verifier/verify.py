@@ -1776,7 +1776,8 @@ class ReleaseClaims:
                 [self.counts_records(group) for group in self.groups], [group.rows for group in self.groups]
             )
         shown &= self.answered
-        names = np.repeat([group.name for group in self.groups], [group.rows for group in self.groups])
+        group_names = np.array([group.name for group in self.groups], dtype=object)  # NumPy's texts have no NUL at their end
+        names = np.repeat(group_names, [group.rows for group in self.groups])
         if rule is not None and moved:
             shown = self.shown_among(names, values, errors, moved, shown)
         column_bounds = ((name, low, high, floor + unit * 10.0**-digits) for name, (low, high, unit) in columns.items())
