@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from dpdist.language import MINUS, localize_number, say
 
 
 def capitalised(text: str) -> str:
     """A text as a sentence begins."""
     return text[:1].upper() + text[1:]
+
+
+def exact_number(value: float) -> str:
+    """A number with all of its digits and no power of ten, the same in every language: as certificates have it.
+
+    >>> exact_number(1234567), exact_number(0.00001)
+    ('1234567', '0.00001')
+    """
+    return np.format_float_positional(value, trim="-")
 
 
 def format_number(value: float, digits: int = 0) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,21 @@ def without_formula(value: Any) -> Any:
     """A value for CSV: a text that spreadsheets would run gets an apostrophe in front
     (``dpdist.content.answer_tables.without_formulas``)."""
     return f"'{value}" if isinstance(value, str) and re.match(FORMULA, value) else value
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV that spreadsheets run nothing of, with a line feed after each; texts that hold a line end are quoted.
+
+    Until Python 3.13 its writer quotes carriage returns only where they end lines.
+    """
+    lines, line = [], io.StringIO()
+    writer = csv.writer(line, lineterminator="\r\n")
+    for row in rows:
+        writer.writerow(map(without_formula, row))
+        lines.append(line.getvalue().removesuffix("\r\n"))
+        line.seek(0)
+        line.truncate()
+    return "".join(f"{text}\n" for text in lines)
 
 
 def short_rows(folder: Path) -> Iterator[dict[str, Any]] | None:

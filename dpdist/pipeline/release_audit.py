@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dpdist.content import measurement_file
+from dpdist.content.table_rows import unescape_text
 from dpdist.errors import DpdistError, StoreError
 from dpdist.pipeline.warehouse_delivery import differences, rows_of
 from dpdist.planner.certificate import budget_facts
@@ -253,7 +254,7 @@ def _parquet_against_csv(folder: Path) -> str:
             for name, value in one.items():
                 text = other[name]
                 same = not text if value is None else float(text or "nan") == value if isinstance(value, float) else None
-                if not (f"{value}".lstrip("'") == text.lstrip("'") if same is None else same):
+                if not (f"{value}" == unescape_text(text) if same is None else same):
                     return f"row {number}, column {name!r} differs"
     return ""
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpdist.content.feasible_intervals import CellConstraints
+from dpdist.content.number_format import exact_number
 from dpdist.digests import compute_digest
 from dpdist.domain import DROP, Attribute
 from dpdist.measurement.integer_measurement import IntegerMeasurement
@@ -223,7 +224,9 @@ def post_processing(
             "standard errors are those of all measurements together, and the releases' answers are not independent"
         )
     if options.known:
-        facts = ", ".join(f"{known_count.where or 'all records'} = {known_count.count:g}" for known_count in options.known)
+        facts = ", ".join(
+            f"{known_count.where or 'all records'} = {exact_number(known_count.count)}" for known_count in options.known
+        )
         sentences.append(
             f"public counts taken as given ({facts}): answers stay unbiased, standard errors are those given these counts"
         )
@@ -235,9 +238,10 @@ def post_processing(
     if options.suppress:
         rule = options.suppress
         sentences.append(
-            f"answers that do not lie at least {rule.at:g} standard errors above {rule.below:g} were left out: the noisy answers alone "
-            "decided, so it costs nothing and protects nobody better; shown answers near the limit are too large on average, and their "
-            "intervals are those of noise that is known to exceed it (truncated), which hold the true counts of shown answers, too"
+            f"answers that do not lie at least {exact_number(rule.at)} standard errors above {exact_number(rule.below)} were left out: "
+            "the noisy answers alone decided, so it costs nothing and protects nobody better; shown answers near the limit are too large "
+            "on average, and their intervals are those of noise that is known to exceed it (truncated), which hold the true counts of "
+            "shown answers, too"
         )
     return sentences
 
@@ -327,7 +331,7 @@ def _levels(job: Job, name: str) -> dict[str, Any]:
 def _derived_column_facts(derived_attribute: Attribute) -> dict[str, Any]:
     """What a certificate says of a number that follows from two attributes."""
     low, high = derived_attribute.edges[0], derived_attribute.edges[-1] - 1
-    words = f"whole numbers from {low:g} to {high:g}, in {derived_attribute.values:,} bins"
+    words = f"whole numbers from {exact_number(low)} to {exact_number(high)}, in {derived_attribute.values:,} bins"
     return {
         "title": None,
         "unit": None,

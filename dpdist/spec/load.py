@@ -140,7 +140,7 @@ def _fill_period(item: Any, day: str) -> Any:
 
 
 def _check_text(item: Any, key_path: Place, line_numbers: Lines, name: str) -> None:
-    r"""Refuse halves of characters, which YAML writes as "\uD800", and names of files that are not UTF-8. Raises: InvalidSpec."""
+    r"""Refuse halves of characters, which YAML writes as "\uD800", names of files that are not UTF-8, and NUL. Raises: InvalidSpec."""
     if isinstance(item, dict):
         for key, value in item.items():
             _check_text(str(key), (*key_path, key), line_numbers, name)
@@ -148,10 +148,9 @@ def _check_text(item: Any, key_path: Place, line_numbers: Lines, name: str) -> N
     elif isinstance(item, list | tuple):
         for number, value in enumerate(item):
             _check_text(value, (*key_path, number), line_numbers, name)
-    elif isinstance(item, str) and not encodes(item):
-        raise InvalidSpec(
-            f"{describe_line(key_path, line_numbers, name)}: text that is UTF-8 is needed (found {shorten(item)})"
-        )
+    elif isinstance(item, str) and (not encodes(item) or "\0" in item):  # no database and no page keeps a NUL
+        needed = "that is UTF-8" if not encodes(item) else "without a NUL character"
+        raise InvalidSpec(f"{describe_line(key_path, line_numbers, name)}: text {needed} is needed (found {shorten(item)})")
 
 
 def _validate(content: dict[str, Any], line_numbers: Lines, name: str) -> ReleaseSpec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 import json
 import math
@@ -215,11 +214,10 @@ def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows as CSV, with the columns of all of them in the order in which they come; spreadsheets run none of their texts."""
-    from dpdist.content.table_rows import without_formula
+    from dpdist.content.table_rows import csv_text
 
-    writer = csv.DictWriter(console.file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: without_formula(value) for name, value in row.items()} for row in rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    console.file.write(csv_text([names, *([row.get(name) for name in names] for row in rows)]))
 
 
 def print_clear(

@@ -70,6 +70,8 @@ CHANGES = {
     "a range without ends": ("workload:\n", "workload:\n- ranges: {of: [age], list: [[]]}\n", "needs 1 pairs of values"),
     "a date for a text": ("- f\n", "- 2026-01-05\n", "as a date; put it in quotes"),
     "a NUL in the place of the records": ("path: records.parquet", 'path: "a\\0b.parquet"', "without a NUL character is needed"),
+    "a NUL in a title": ("release: small-1", 'title: "a\\0b"\nrelease: small-1', "text without a NUL character is needed"),
+    "a NUL in a name": ("domain:\n", 'domain:\n  "a\\0": {from: 0, to: 1}\n', "text without a NUL character is needed"),
     "a NUL in the folder": ("release: small-1", 'output: {folder: "s3://a/\\0"}\nrelease: small-1', "without a NUL character is needed"),
     "a NUL in a file of rows": ("workload:\n", 'workload:\n- rows: {file: "a\\0b.csv"}\n', "without a NUL character is needed"),
     "half a character in a path": ("path: records.parquet", 'path: "a\\uDC80.parquet"', "line 3: text that is UTF-8 is needed"),

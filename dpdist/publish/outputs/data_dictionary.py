@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from dpdist.content.destination import WrittenFile
-from dpdist.content.table_rows import without_formula
+from dpdist.content.table_rows import csv_text
 from dpdist.publish.column_descriptions import columns_of_answers
 from dpdist.publish.output_file import Output, ReleaseDraft
 
@@ -19,6 +17,5 @@ class Dictionary(Output):
     about = "The data dictionary: every column with its type and meaning."
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
-        rows, text_buffer = [("column", "type", "meaning"), *columns_of_answers(release.content)], io.StringIO()
-        csv.writer(text_buffer, lineterminator="\n").writerows(map(without_formula, row) for row in rows)
-        return [release.destination.write_bytes("dictionary.csv", text_buffer.getvalue().encode())]
+        text = csv_text([("column", "type", "meaning"), *columns_of_answers(release.content)])
+        return [release.destination.write_bytes("dictionary.csv", text.encode())]

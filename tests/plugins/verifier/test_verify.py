@@ -64,6 +64,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "sums": {"table": test_sums.table(), **test_sums.changes()},
     "sums, Laplace noise": {"table": test_sums.table(), **test_sums.changes(**PURE)},
     "sums, suppressed": {"table": test_sums.table(), **test_sums.changes(postprocess={"suppress": {"below": 5}})},
+    "sums beside suppressed counts": {"table": test_sums.table(), **test_sums.changes(postprocess={"suppress": {"below": 54321}})},
     "sums over tables": {"table": test_sums.table(), **test_sums.changes(mechanism="residual", workload=test_sums.ASKED[:4])},
     "sums alone": {
         "table": test_sums.table(), "domain": {"age": {"from": 0, "to": 3}},
@@ -111,6 +112,15 @@ OTHERS: dict[str, dict[str, Any]] = {
             *({"marginals": {"of": [["value"]]}, statistic: "amount"} for statistic in ("mean", "variance")),
             {"marginals": {"of": [["value", "mean"]]}},
         ],
+    },
+    "numbers, apostrophes and line ends in the publisher's words": {
+        "table": pa.table({"13,579\r": ["''", "'=1", "=1"], "age": [0, 1, 1]}), "title": "Since 198,765\rand 43,217",
+        "site": {"name": "Vision 24,683"},
+        "domain": {
+            "13,579\r": {"categories": ["''", "'=1", "=1", "'"]}, "age": {"from": 0, "to": 1, "title": "Years, 45,679", "unit": "78,903"},
+        },
+        "about": {"curator": "O'Neill: \"5,432\"\ra\\b", "description": "6,789", "intended_use": "9,876", "region": "8,765"},
+        "workload": [{"marginals": {"of": [["13,579\r"], ["13,579\r", "age"]]}}],
     },
     "names that hold words of titles": {
         "table": test_variances.table().rename_columns({"branch": "x", "age": "'a, b", "amount": "tip and tax by", "tip": "tip"}),
@@ -185,6 +195,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "suppressed": {"postprocess": {"suppress": {"below": 50}}},
     "whole numbers, suppressed": {"postprocess": {"integer": True, "suppress": {"below": 50}}},
     "whole numbers": {"postprocess": {"integer": "unbiased"}},
+    "whole numbers beneath zero": {"postprocess": {"integer": True}, "budget": {"rho": 1e-6}},
     "non-negative": {"postprocess": {"non_negative": True}, "mechanism": "coa"},
     "days, months and names of the publisher's": {
         "table": pa.table({"age": [-4, 3, 7, 22], "sex": ["f", "m", "", "x"], "day": [f"2026-0{month}-05" for month in (1, 2, 3, 4)]}),
@@ -200,6 +211,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "values left out": {"domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
                         "workload": [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"ways": [1]}}]},
     "a public total": {"postprocess": {"known": [{"count": 3000}]}},
+    "a public total of seven digits": {
+        "table": pa.table({"age": [0, 1, 2], "n": [1234560, 4, 3]}), "domain": {"age": {"from": 0, "to": 2}},
+        "records": {"path": "records.parquet", "counts": {"column": "n", "of": "visits"}},
+        "workload": [{"marginals": {"ways": [1]}}], "postprocess": {"known": [{"count": 1234567}], "suppress": {"below": 1.2345678}},
+    },
     "a public count": {"postprocess": {"known": [{"count": 1558, "where": "sex == 'f'"}]}},
     "records left out everywhere": {
         "domain": {"age": {"from": 0, "to": 11, "missing": "drop"}, "sex": {"categories": ["f"], "other": "drop"}},
@@ -229,6 +245,11 @@ OTHERS: dict[str, dict[str, Any]] = {
         "records": {"path": "records.parquet", "person": {"participations": 10, "separation": 12}},
     },
     "steps of a person who is replaced": {**SERIES, "workload": RUNNING, "records": COLUMN, "neighbours": "replace-one"},
+    "an attribute of one value, replaced": {
+        "table": pa.table({"age": [0, 1, 1, 2], "sex": ["f"] * 4}), "mechanism": "kronecker", "neighbours": "replace-one",
+        "domain": {"age": {"from": 0, "to": 2}, "sex": {"categories": ["f"]}},
+        "workload": [{"marginals": {"of": [["sex"], ["sex", "age"]]}}],
+    },
     "wide marginals": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}]},
     "wide tables": {"domain": WIDE, "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "a0", "by": ["a1"]}}],
                     "mechanism": "oblique"},
@@ -241,7 +262,9 @@ ALWAYS = (
     "identity, Laplace noise, add-remove", "p-identity-products, one for each set, add-remove", "weighted-marginals, replace-one",
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
-    "modelled answers", "sums under conditions", "products of their own, asked twice",
+    "modelled answers", "sums under conditions", "products of their own, asked twice", "an attribute of one value, replaced",
+    "whole numbers beneath zero", "sums beside suppressed counts", "a public total of seven digits",
+    "numbers, apostrophes and line ends in the publisher's words",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
@@ -257,13 +280,14 @@ HIDDEN = (
     | BOUND
     | {"sizes", "sensitivity", "noise", "what answers are of", "parts of the measurement"}
 )
+ENDS = {"lower ends of intervals", "upper ends of intervals"}
 MIXED = {"mean error", "largest error"}
 """What is not said where some answers are counts and some are sums."""
 UNCERTIFIED = {"gap to the optimum", "lower bound"}
 """Claims that are not made where one record is replaced: what is proven of one that comes or goes is no proof of it."""
 UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances"), MIXED),
-    "names that hold words of titles": MIXED,
+    **dict.fromkeys(("sums beside suppressed counts", "names that hold words of titles"), MIXED),
     **dict.fromkeys(("attributes called like columns", "products of their own, asked twice"), MIXED),
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise", "several choices, Laplace noise"), MIXED),
@@ -273,7 +297,8 @@ UNCHECKED: dict[str, set[str]] = {
     "persons by levels, each cell by itself": BOUND,
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "many steps of a person, triangular": BOUND, "non-negative": {"answers"},
-    "a public total": {"lower ends of intervals", "upper ends of intervals"}, "a public count": ANSWERS,
+    **dict.fromkeys(("a public total", "a public total of seven digits"), ENDS),
+    "a public count": ANSWERS,
     "Parquet only": {*ANSWERS, "what answers are of"}, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
