@@ -20,7 +20,6 @@ CHANGING: Sequence[tuple[re.Pattern[str], str]] = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)"), "TIME"),
     (re.compile(r"(?<![\d.])\b(?=\d*[a-f])[0-9a-f]{16,}\b"), "DIGEST"),
     (re.compile(r'(versions\.\w+: )".*"'), r"\1VERSION"),
-    (re.compile(r" of [\d.]+ a task"), " of MEMORY a task"),
     (re.compile(r"page: right \([\d,]+ numbers\)"), "page: right (NUMBER numbers)"),
     (re.compile(r"[\d.]+ \(standard error [\d.]+\)"), "SIMULATED"),
     (re.compile(r"(non_negative\.\S*(?:ratio|error): |\"(?:ratio|error)\": )[\d.e-]+"), r"\1SIMULATED"),
@@ -36,8 +35,8 @@ CHANGING: Sequence[tuple[re.Pattern[str], str]] = [
 """What differs from run to run or from machine to machine, and what stands for it."""
 
 
-PROGRESS = re.compile(r"\w+: (?:iteration \d|\d+ of \d)")
-"""A line about how far a stage is, of which there are more or fewer."""
+PROGRESS = re.compile(r"(?:plan|count|measure|answer|publish): |memory, GiB: ")
+"""A line about how far a stage is, or how much memory it takes: which there are hangs on the machine and on what the process did before."""
 
 
 def normalised(lines: Iterable[str]) -> list[str]:

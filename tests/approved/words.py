@@ -84,8 +84,9 @@ def _numbers() -> Iterator[str]:
             row = {"of": "x", "low_95": 0, "high_95": 9} | {f"{end}_95": (0 if end == "low" else 9) + beyond}
             yield f"{row}: {fills_range(row, {'columns': {'x': {'from': 0, 'to': 9}}})}"
     mechanism = {"name": "identity", "unit": "records", "cost": 4.0, "rmse": None, "certified_gap": None}
-    for row in ({"cost": None, "rmse": None}, {"cost": 9.0, "rmse": 3.0}, {"cost": 9.0, "rmse": None}):
-        yield f"{row}: {compared_error_text(row, mechanism)}"
+    compared: list[dict[str, Any]] = [{"cost": None, "rmse": None}, {"cost": 9.0, "rmse": 3.0}, {"cost": 9.0, "rmse": None}]
+    for other in compared:
+        yield f"{other}: {compared_error_text(other, mechanism)}"
     privacy = {"delta": 0.0, "epsilon": 0.5}
     facts = {"release": "r", "queries": 1200, "cells": 18, "mechanism": mechanism, "privacy": privacy}
     yield summary_line(facts)
@@ -194,7 +195,9 @@ def _exclusions() -> Iterator[str]:
     yield str(said(total="all"))
     for bound in (1, 2, 3):
         yield f"{bound} groups: {said(persons_by={'week': bound}, level_titles={'week': 'Week'})}"
-    amounts = {"title": None, "from": 0, "to": 500, "step": 0.01, "missing": None}
+    amounts: dict[str, Any] = {"title": None, "from": 0, "to": 500, "step": 0.01, "missing": None}
+    method: dict[str, Any]
+    changes: dict[str, Any]
     for changes in ({}, {"missing": "drop"}, {"most_per_person": 1000}):
         method = {"attributes": {}, "sums": {"paid": amounts | changes}}
         yield f"{changes}: {exclusion_sentences({'method': method})}"

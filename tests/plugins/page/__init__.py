@@ -23,6 +23,7 @@ WHY_NOT = {
     "plugins.page.chart_choice.MOST_SERIES": SHOWN,
     "plugins.page.chart_choice.MOST_TILES": SHOWN,
     "plugins.page.findings.MOST_SHOWN": SHOWN,
+    "plugins.page.thresholded_sentences.MOST_TOTALS": SHOWN,
     "plugins.page.theme.MOST_NAME": "a longer name of a publisher is refused",
 }
 """Limits that no test shrinks, each with the reason (tests/test_algorithm_limits.py)."""
