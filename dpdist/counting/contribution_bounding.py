@@ -179,8 +179,6 @@ def person_rows(
 
 def divide_by_person(rows: Rows, part_count: int) -> tuple[Rows, NDArray[np.int64]]:
     """Records, and the part of each by the hash of its person."""
-    if part_count == 1:
-        return rows, np.broadcast_to(0, rows.size)
     return rows, (rows["high"] % np.uint64(part_count)).astype(np.int64)
 
 

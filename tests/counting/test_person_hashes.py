@@ -98,3 +98,22 @@ def test_which_groups_are_chosen_is_the_order_of_their_words(
         ranked = sorted({(int(ranks[place]), int(groups[place])) for place in np.flatnonzero(own)})[:3]
         expected |= {(person, group): int((groups[own] == group).sum()) for _, group in ranked}
     assert chosen == expected
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, 64])
+def test_parts_have_about_as_many_persons_each_and_each_of_them_whole(parts: int) -> None:
+    """A part is held in memory as a whole, so that one of all persons would be too large."""
+    persons = KEY.hash_persons([str(number) for number in range(6400)])
+    twice = np.concatenate([persons, persons[::-1]])
+    rows = contribution_bounding.person_rows(
+        twice, np.arange(len(twice), dtype=np.int64), np.ones(len(twice), dtype=np.bool_)
+    )
+    dealt, part = contribution_bounding.divide_by_person(rows, parts)
+    assert dealt is rows
+    assert (part[: len(persons)] == part[len(persons) :][::-1]).all()
+    sizes = np.bincount(part, minlength=parts)
+    expected = len(twice) / parts
+    assert sizes.size == parts
+    assert (
+        np.abs(sizes - expected) <= 12 * expected**0.5
+    ).all()  # of two records a person: more than eight standard deviations

@@ -143,11 +143,24 @@ def charged_release(shared_charged_release: ChargedRelease, home: Path) -> tuple
     return shared_charged_release.path, shared_charged_release.expected
 
 
-def test_workers_draw_the_flow_s_own_bytes(home: Path, drawers: Drawers, charged_release: Any) -> None:
+def test_workers_draw_the_flow_s_own_bytes(
+    home: Path, drawers: Drawers, charged_release: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none is asked whether what it drew itself is right."""
     path, expected = charged_release
+    asked, send = list[tuple[str, Any]](), Engine.map_where
+
+    def record(self: Engine, resource: str, function: Any, items: Any, *, among: Any = None, **options: Any) -> Any:
+        if function.__name__ == "check":
+            asked.extend((written.worker, among) for written in items)
+        return send(self, resource, function, items, among=among, **options)
+
+    monkeypatch.setattr(Engine, "map_where", record)
     drawers.prepare()
     assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     assert drawers.drew
+    assert len(asked) == SHARDS
+    assert all(author not in among for author, among in asked)
 
 
 @pytest.fixture

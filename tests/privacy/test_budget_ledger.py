@@ -859,6 +859,30 @@ def test_a_url_in_a_file_that_is_not_there_is_no_embedded_ledger(tmp_path: Path,
     assert not (tmp_path / "home").exists()
 
 
+def test_what_was_not_counted_is_not_charged(tmp_path: Path) -> None:
+    """It may be asked for, and leaves no row; what nobody charged has no budget after it."""
+    with open_ledger(tmp_path) as ledger:
+        uncounted = replace(charge("r"), counted=None)
+        ledger.rehearse(uncounted)
+        with pytest.raises(LedgerError, match="'r' has not counted its records yet"):
+            ledger.reserve(uncounted)
+        with pytest.raises(LedgerError, match="'r' is not charged"):
+            ledger.budget_after("r")
+        assert (ledger.entries(), ledger.budgets(), ledger.receipt("r")) == ([], [], None)
+
+
+def test_other_databases_are_refused(tmp_path: Path) -> None:
+    for url, message in (
+        (f"mysql+pymysql://{tmp_path}/x", "on sqlite or postgresql, found 'mysql'"),
+        ("ledger.db", "cannot be read"),
+    ):
+        with pytest.raises(LedgerError, match=message):
+            Ledger(url)
+    deep = tmp_path / "a" / "b"
+    Ledger(f"sqlite:///{deep / 'ledger.db'}").close()  # its folder is made, for nobody else
+    assert deep.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_wrong_password_is_not_waited_for() -> None:
     error = sa.exc.OperationalError("", {}, Exception('connection failed: FATAL:  role "nobody" does not exist'))
     assert not database.is_unreachable(error)

@@ -15,7 +15,7 @@ from scipy import stats
 
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
 from dpdist.privacy.selection import exponential_mechanism
-from dpdist.privacy.selection.exponential_mechanism import choose, rate_for
+from dpdist.privacy.selection.exponential_mechanism import choose, choose_evenly, rate_for
 from tests.case_selection import slow_after_first
 
 
@@ -56,6 +56,16 @@ def test_few_digits_are_followed_by_more_until_the_choice_is_settled(monkeypatch
     expected = [choose(scores, rate, key(i), 0) for i in range(300)]
     monkeypatch.setattr(exponential_mechanism, "FIRST_BITS", 8)
     assert [choose(scores, rate, key(i), 0) for i in range(300)] == expected
+
+
+def test_even_choices_are_the_digits_of_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few digits are looked at first: the whole part of the uniform number times how many there are."""
+    for count in (1, 2, 3, 255, 256, 257, 10**6, 2**40 + 1):
+        expected = [exponential_mechanism._uniform(key(i), 2, 1024) * count >> 1024 for i in range(100)]
+        assert [choose_evenly(count, key(i), 2) for i in range(100)] == expected
+        with monkeypatch.context() as patch:
+            patch.setattr(exponential_mechanism, "FIRST_BITS", 8)
+            assert [choose_evenly(count, key(i), 2) for i in range(100)] == expected
 
 
 def test_choices_of_other_numbers_are_drawn_anew() -> None:

@@ -317,3 +317,23 @@ def test_a_place_that_overwrites_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     book = Rows(3)
     with pytest.raises(StoreError, match="overwrites what must be written once"):
         checkpoints.Checkpoints(book.newest, book.checkpoints).check()
+
+
+def test_a_ledger_that_goes_on_while_it_is_compared_is_the_same(tmp_path: Path, heads_location: str) -> None:
+    """Another process writes and notes rows after the newest one was looked up: they are followed, nothing is refused."""
+    one, other = ledger_at(tmp_path), ledger_at(tmp_path)
+    one.reserve(charge("first"))
+    looked_up, rows = one._checkpoints._newest, list[int]()
+
+    def and_another_goes_on() -> Checkpoint:
+        newest = looked_up()
+        if not rows:
+            rows.append(newest.sequence)
+            finish(other, "second")
+        return newest
+
+    one._checkpoints._newest = and_another_goes_on
+    assert one.reserve(charge("third")).charged
+    assert one.checkpoint().sequence > rows[0] + 3
+    assert checkpoints.compare(one.checkpoints) == one.checkpoint().sequence == one.verify().rows
+    assert [one.receipt(release).state for release in ("first", "second", "third")] == ["reserved", "committed", "reserved"]

@@ -11,6 +11,7 @@ import pytest
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection, RecordsInSteps
+from dpdist.privacy.unit_kind import UnitKind
 from dpdist.spec import load
 from tests.case_selection import slow_after_first
 from tests.support import small_release
@@ -132,6 +133,37 @@ def test_units_that_do_not_follow_from_each_other() -> None:
     other = ProtectedPersons("add-remove", 1, "household")
     assert ProtectedPersons("replace-one", 1, "person").steps_to(other) is None
     assert ProtectedRecords("replace-one", 10**6).steps_to(other) is None
+
+
+def test_what_the_rows_of_a_table_count_is_a_unit_of_its_own() -> None:
+    """A record may stand for any number of another kind, and a person be counted in any number of them: no loss says anything of both."""
+    counted = [
+        kind
+        for name, neighbours in product(("trips", "visits"), ("add-remove", "replace-one"))
+        for kind in (
+            ProtectedRecords(neighbours, 2, counted=name),
+            RecordsInSteps(neighbours, 2, counted=name, participations=2),
+        )
+    ]
+    for one, other in product([*PROTECTIONS, *IN_STEPS, *counted], repeat=2):
+        if getattr(one, "counted", None) != getattr(other, "counted", None):
+            assert one.steps_to(other) is None, (one, other)
+        elif one in counted and isinstance(other, ProtectedRecords):
+            assert one.steps_to(other) is not None, (one, other)
+
+
+def test_certificates_that_name_no_kind_of_unit_are_read_by_their_bound() -> None:
+    """Those of versions that wrote none; today's name it."""
+    for unit, enforced, kind in (
+        ("persons by 'who'", True, UnitKind.PERSONS),
+        ("records", False, UnitKind.RECORDS),
+        ("trips", False, UnitKind.COUNTED),
+    ):
+        earlier = {"unit": unit, "bound_enforced_while_counting": enforced}
+        assert UnitKind.from_certificate(earlier) is kind
+        for said in UnitKind:
+            assert UnitKind.from_certificate({**earlier, "unit_kind": said.value}) is said
+    assert UnitKind.from_certificate({"bound_enforced_while_counting": True}) is None
 
 
 def test_persons_told_apart_in_another_way_are_other_persons() -> None:

@@ -66,9 +66,7 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
         return math.log(max(_delta_at_most(noise_multiplier, epsilon), 1e-300)) - math.log(delta)
 
     rho = 0.5 / noise_multiplier**2
-    high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
-    while above(high) > 0.0:
-        high *= 2.0
+    high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # where the first of both terms alone is at most delta / 2
     epsilon = float(brentq(above, 0.0, high, xtol=1e-13, rtol=1e-13))
     step = 1e-13
     while _delta_at_most(noise_multiplier, epsilon) > delta:
