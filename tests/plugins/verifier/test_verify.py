@@ -114,13 +114,13 @@ OTHERS: dict[str, dict[str, Any]] = {
         ],
     },
     "numbers, apostrophes and line ends in the publisher's words": {
-        "table": pa.table({"13,579\r": ["''", "'=1", "=1"], "age": [0, 1, 1]}), "title": "Since 198,765\rand 43,217",
+        "table": pa.table({"13,579": ["''", "'=1", "=1"], "a\rge": [0, 1, 1]}), "title": "Since 198,765\rand 43,217",
         "site": {"name": "Vision 24,683"},
         "domain": {
-            "13,579\r": {"categories": ["''", "'=1", "=1", "'"]}, "age": {"from": 0, "to": 1, "title": "Years, 45,679", "unit": "78,903"},
+            "13,579": {"categories": ["''", "'=1", "=1", "'"]}, "a\rge": {"from": 0, "to": 1, "title": "Years, 45,679", "unit": "78,903"},
         },
         "about": {"curator": "O'Neill: \"5,432\"\ra\\b", "description": "6,789", "intended_use": "9,876", "region": "8,765"},
-        "workload": [{"marginals": {"of": [["13,579\r"], ["13,579\r", "age"]]}}],
+        "workload": [{"marginals": {"of": [["13,579"], ["13,579", "a\rge"]]}}],
     },
     "names that hold words of titles": {
         "table": test_variances.table().rename_columns({"branch": "x", "age": "'a, b", "amount": "tip and tax by", "tip": "tip"}),
