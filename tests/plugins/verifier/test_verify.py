@@ -221,6 +221,9 @@ OTHERS: dict[str, dict[str, Any]] = {
         "domain": {"age": {"from": 0, "to": 11, "missing": "drop"}, "sex": {"categories": ["f"], "other": "drop"}},
         "workload": [{"marginals": {"of": [["age", "sex"]]}}],
     },
+    "suppressed whole numbers in arrays": {
+        "postprocess": {"integer": True, "suppress": {"below": 50}}, "output": {"formats": ["zarr"]},
+    },
     "Parquet only": {"output": {"formats": ["parquet"]}},
     "no measurement": {"output": {"measurement": False}},
     "steps of a person": {**SERIES, "workload": RUNNING, "records": STEPS},
@@ -264,7 +267,7 @@ ALWAYS = (
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
     "modelled answers", "sums under conditions", "products of their own, asked twice", "an attribute of one value, replaced",
     "whole numbers beneath zero", "sums beside suppressed counts", "a public total of seven digits",
-    "numbers, apostrophes and line ends in the publisher's words",
+    "suppressed whole numbers in arrays", "numbers, apostrophes and line ends in the publisher's words",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
@@ -299,6 +302,7 @@ UNCHECKED: dict[str, set[str]] = {
     "many steps of a person, triangular": BOUND, "non-negative": {"answers"},
     **dict.fromkeys(("a public total", "a public total of seven digits"), ENDS),
     "a public count": ANSWERS,
+    "suppressed whole numbers in arrays": {*ANSWERS, "what answers are of"},
     "Parquet only": {*ANSWERS, "what answers are of"}, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
