@@ -114,13 +114,13 @@ OTHERS: dict[str, dict[str, Any]] = {
         ],
     },
     "numbers, apostrophes and line ends in the publisher's words": {
-        "table": pa.table({"13,579\r": ["''", "'=1", "=1"], "age": [0, 1, 1]}), "title": "Since 198,765\rand 43,217",
+        "table": pa.table({"13,579": ["''", "'=1", "=1"], "a\rge": [0, 1, 1]}), "title": "Since 198,765\rand 43,217",
         "site": {"name": "Vision 24,683"},
         "domain": {
-            "13,579\r": {"categories": ["''", "'=1", "=1", "'"]}, "age": {"from": 0, "to": 1, "title": "Years, 45,679", "unit": "78,903"},
+            "13,579": {"categories": ["''", "'=1", "=1", "'"]}, "a\rge": {"from": 0, "to": 1, "title": "Years, 45,679", "unit": "78,903"},
         },
         "about": {"curator": "O'Neill: \"5,432\"\ra\\b", "description": "6,789", "intended_use": "9,876", "region": "8,765"},
-        "workload": [{"marginals": {"of": [["13,579\r"], ["13,579\r", "age"]]}}],
+        "workload": [{"marginals": {"of": [["13,579"], ["13,579", "a\rge"]]}}],
     },
     "names that hold words of titles": {
         "table": test_variances.table().rename_columns({"branch": "x", "age": "'a, b", "amount": "tip and tax by", "tip": "tip"}),
@@ -221,6 +221,9 @@ OTHERS: dict[str, dict[str, Any]] = {
         "domain": {"age": {"from": 0, "to": 11, "missing": "drop"}, "sex": {"categories": ["f"], "other": "drop"}},
         "workload": [{"marginals": {"of": [["age", "sex"]]}}],
     },
+    "suppressed whole numbers in arrays": {
+        "postprocess": {"integer": True, "suppress": {"below": 50}}, "output": {"formats": ["zarr"]},
+    },
     "Parquet only": {"output": {"formats": ["parquet"]}},
     "no measurement": {"output": {"measurement": False}},
     "steps of a person": {**SERIES, "workload": RUNNING, "records": STEPS},
@@ -264,7 +267,7 @@ ALWAYS = (
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
     "modelled answers", "sums under conditions", "products of their own, asked twice", "an attribute of one value, replaced",
     "whole numbers beneath zero", "sums beside suppressed counts", "a public total of seven digits",
-    "numbers, apostrophes and line ends in the publisher's words",
+    "suppressed whole numbers in arrays", "numbers, apostrophes and line ends in the publisher's words",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
@@ -299,6 +302,7 @@ UNCHECKED: dict[str, set[str]] = {
     "many steps of a person, triangular": BOUND, "non-negative": {"answers"},
     **dict.fromkeys(("a public total", "a public total of seven digits"), ENDS),
     "a public count": ANSWERS,
+    "suppressed whole numbers in arrays": {*ANSWERS, "what answers are of"},
     "Parquet only": {*ANSWERS, "what answers are of"}, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
