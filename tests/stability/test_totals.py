@@ -368,3 +368,12 @@ def test_counting_keeps_to_the_bound_that_the_noise_is_for(folder: Path, tmp_pat
         counted(tmp_path, source, planned.job.measured.domain)
     with pytest.raises(InvalidInput, match="up to 3 records"):
         planned.strategy.measurement(planned.workload, neighbours="add-remove", most_records=4)
+
+
+@pytest.mark.parametrize("find", [bounded_totals.totals_l1, bounded_totals.totals_l2_squared])
+def test_rows_whose_shares_are_beyond_64_bits_are_refused(find: Any) -> None:
+    bound = bounded_totals.Totals(2, 1, 2, (2**19, 2**19), (0, 2**20))
+    rows = np.array([[2**24, 0, -(2**24), 2**24]])
+    assert find(bound, iter([rows]), "add-remove", small_release.SIZES) > 0
+    with pytest.raises(InvalidInput, match="grid entries are too large"):
+        find(bound, iter([rows << 20]), "add-remove", small_release.SIZES)

@@ -25,6 +25,9 @@ from dpdist.stability import Neighbours
 
 MOST_CORNERS = 2048
 """Corners up to which all pairs are compared where persons are replaced; beyond, twice the largest is the bound."""
+TOO_LARGE = (
+    "grid entries are too large, because the strategy's entries exceed its sensitivity by far; choose another mechanism"
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,12 @@ class Totals:
         return sum(self.none)
 
     def columns(self, rows: Matrix) -> tuple[Matrix, Matrix]:
-        """All Z and all A of some rows over the cells, (k, groups x bins - 1) and (k, groups)."""
+        """All Z and all A of some rows over the cells, (k, groups x bins - 1) and (k, groups).
+
+        Raises: InvalidInput where they are beyond 64 bits.
+        """
+        if max(abs(int(rows.min(initial=0))), int(rows.max(initial=0))) * self.shares_per_record >= 2**62:
+            raise InvalidInput(TOO_LARGE)
         bin_rows = rows.reshape(rows.shape[0], -1, self.bins)
         none, full = (
             bin_rows[:, :, 0] * record_shares[0] + bin_rows[:, :, 1] * record_shares[1]
@@ -155,9 +163,7 @@ def totals_l1(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, 
     rows = np.concatenate([np.concatenate(column_pair, axis=1) for column_pair in column_pairs])
     none, full = (block_columns.shape[1] for block_columns in column_pairs[0])
     if int(np.abs(rows).max(initial=0)) * rows.shape[0] * totals.records >= 2**60:
-        raise InvalidInput(
-            "grid entries are too large, because the strategy's entries exceed its sensitivity by far; choose another mechanism"
-        )
+        raise InvalidInput(TOO_LARGE)
     corners = totals.number(none, full)
     lengths = np.abs(rows).sum(axis=0)
     bound = totals.records * int(lengths[:none].max()) + totals.times * int(lengths[none:].max())
