@@ -70,7 +70,6 @@ WHY_NOT = {
     "plugins.adaptive.dawa.MOST_CELLS": REFUSAL,
     "plugins.service.service_address.FEWEST_LETTERS": REFUSAL,
     "plugins.adaptive.dawa.MOST_STEPS": "how finely the budget may be divided: every division is charged as it is",
-    "measurement.dense_measurement.DIGEST_BYTES": "of rows of 512 MiB that are all alike: the name that noise is bound to, and no number",
     "planner.measurement_plan.FEW_CELLS": "which of two fits is taken, as the certificate says; each has tests of its own",
     "reconstruction.measured_space.MISSING_ENTRIES": REFUSAL,
     "reconstruction.measured_space.MOST_PRODUCTS": REFUSAL,
