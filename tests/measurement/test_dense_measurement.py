@@ -51,11 +51,11 @@ def test_cells_alike_are_named_by_their_number_as_others_are_by_all_of_them(monk
         ]
 
     listed = digests()
-    monkeypatch.setattr(dense_measurement, "DIGEST_BYTES", 71)  # nine cells take 72
+    monkeypatch.setattr("dpdist.measurement.dense_measurement.DIGEST_BYTES", 71)  # nine cells take 72
     named = digests()
     assert len({*listed, *named}) == 8
     assert digests() == named
-    monkeypatch.setattr(dense_measurement, "DIGEST_BYTES", 80)  # as do ten: 'at most' is hashed
+    monkeypatch.setattr("dpdist.measurement.dense_measurement.DIGEST_BYTES", 80)  # as do ten: 'at most' is hashed
     assert digests() == listed
 
 
