@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from dpdist.language import MINUS, localize_number, say
 
 
@@ -20,7 +18,9 @@ def exact_number(value: float) -> str:
     >>> exact_number(1234567), exact_number(0.00001)
     ('1234567', '0.00001')
     """
-    return np.format_float_positional(value, trim="-")
+    from numpy import format_float_positional  # printed answers need no NumPy
+
+    return format_float_positional(value, trim="-")
 
 
 def format_number(value: float, digits: int = 0) -> str:
