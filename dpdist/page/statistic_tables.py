@@ -39,7 +39,7 @@ class StatisticRow:
     def group(self) -> str:
         """What its group is called, as published tables have it."""
         statistic_name = f"{self.estimate.statistic} of {' and '.join(self.columns)}"
-        return statistic_name if self.block.name == "total" else f"{statistic_name} by {self.block.name}"
+        return statistic_name if self.block.is_total else f"{statistic_name} by {self.block.name}"
 
 
 def _statistics_table(rows: Sequence[StatisticRow], domain: Domain, *, means: bool = False) -> pa.Table:

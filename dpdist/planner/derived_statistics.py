@@ -38,7 +38,7 @@ def derived_groups(job_workload: JobWorkload) -> list[str]:
             continue
         columns = " and ".join(entry.statistic.columns)
         for block in entry.kind.counts(domain, job_workload.measured.folder).blocks:
-            by = "" if block.name == "total" else f" by {block.name}"
+            by = "" if block.is_total else f" by {block.name}"
             groups += [f"{name} of {columns}{by}" for name in STATISTICS[entry.statistic.key()].published]
     return groups
 

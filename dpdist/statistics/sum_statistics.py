@@ -121,7 +121,7 @@ def _lifted(
     amount_axes, words = tuple(values), tuple(axis_labels[axis] for axis in values)
     if any(isinstance(factor, TallMatrix) for factor in block.factors):
         raise InvalidInput("sums and means are not asked of rows in a .zarr file or of many rows; write them as .npy")
-    if block.axes == (0,) and block.separable and isinstance(block.factors[0], Total):
+    if block.is_total:
         return Block(title, amount_axes, tuple(rows), words, block.weight)
     single = block.labels[0] == (block.name,)  # one question that is called by its own words
     whole_title = f"{title}{',' if single else ' by'} {block.name}"

@@ -47,6 +47,11 @@ class Block:
         return tuple(axis for axis, f in zip(self.axes, self.factors, strict=True) if not isinstance(f, Total))
 
     @property
+    def is_total(self) -> bool:
+        """Whether it is the one query that counts all records."""
+        return self.separable and len(self.factors) == 1 and isinstance(self.factors[0], Total)
+
+    @property
     def is_table(self) -> bool:
         """Whether the answers are the cells of a table of whole attributes, in their order."""
         has_whole_factors = self.separable and all(isinstance(factor, Identity | Total) for factor in self.factors)

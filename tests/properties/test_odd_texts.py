@@ -25,10 +25,9 @@ ODD_TEXTS = [
     *("a\\b", "007", "1.5", "2e-07", "100%", "12,345", "{x}", "%s", "\N{SNOWMAN}", "e\u0301", "d\te", "f\ng", "h\ri", " c"),
     *("nan", "null", "None", "True", "inf", "N/A", "-", "--help", "../x", ".", "x" * 300, "\u202eabc", "\x1b[31m", "]]>", "</script>", "'"),
     *("\N{HEBREW LETTER SHIN}", "sum", "all", "or", "not", "in", "rest", "mean", "of", "at", "group", "query", "answer", "value", "0"),
-    *("low_95", "release", "period", "Age", "AGE", "age", "attribute_of", "__proto__", "constructor", "up to x", "sum of a"),
+    *("low_95", "release", "period", "Age", "AGE", "age", "attribute_of", "__proto__", "constructor", "up to x", "sum of a", "total"),
 ]  # fmt: skip
-"""Words of titles and of questions, columns of tables, markup, formulas of spreadsheets, numbers, and characters of their own kind.
-Not among them is "total": the verifier takes the means of an attribute of this name for those of all records."""
+"""Words of titles and of questions, columns of tables, markup, formulas of spreadsheets, numbers, and characters of their own kind."""
 
 
 def spec_of(random: Random) -> dict[str, Any]:

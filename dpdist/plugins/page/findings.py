@@ -186,7 +186,7 @@ def _range_ends(figure: Figure, low_row: int, high_row: int) -> dict[str, str]:
 
 
 def _median_sentence(figure: Figure, series: int, counted: str) -> str:
-    """Where half of a cumulative count lies, and between which values surely.
+    """Where half of a cumulative count lies, and between which values at 95 % confidence.
 
     Three intervals are taken together: those of the total and of the counts at the two ends.
     """
@@ -201,7 +201,7 @@ def _median_sentence(figure: Figure, series: int, counted: str) -> str:
     high_index = int(np.argmax(sure)) if sure.any() else len(values) - 1
     name = "" if figure.axis.named or figure.axis.clock is not None else f"{figure.axis.title.split(' (')[0]} "
     ends = {"first": _edge_text(figure, low_index), "last": _edge_text(figure, high_index)}
-    range_text = say(", between {first} and {last} for sure", **ends) if low_index < high_index else ""
+    range_text = say(", with 95 % confidence between {first} and {last}", **ends) if low_index < high_index else ""
     shown = f"{with_interval(total, float(figure.half[-1, series]))} {counted}"
     median_text = _MEDIAN_TEXTS[figure.cumulative, len(figure.series) > 2]
     return _prefixed_sentence(

@@ -47,6 +47,9 @@ from dpdist.plugins.questions.question_text import (
 )
 from dpdist.plugins.questions.rank_ranges import critical_value, rank_ranges
 
+CONFIDENT, POSSIBLE = "with 95 % confidence", "perhaps"
+"""What begins a remark: whether the whole interval agrees with it, or a part of it."""
+
 
 class QuestionsInWords(QuestionReader):
     """Questions such as "mean of age by region"."""
@@ -215,8 +218,8 @@ class AskedRelease:
         answers = []
         for index in np.argsort(-reading.values, kind="stable")[: parsed.count]:
             ranks = int(best[index]), int(worst[index])
-            sure = "surely in the top" if ranks[1] <= parsed.count else "perhaps in the top"
-            remark = f"{sure} {parsed.count}; its place is {_format_ranks(*ranks)} of {len(groups)}"
+            certainty = CONFIDENT if ranks[1] <= parsed.count else POSSIBLE
+            remark = f"{certainty} in the top {parsed.count}; its place is {_format_ranks(*ranks)} of {len(groups)}"
             answers.append(self._build_answer(text, reading, int(index), linear[index], groups[index][0], remark, ranks))
         return answers
 
@@ -232,8 +235,8 @@ class AskedRelease:
             assert isinstance(answer.low, float)
             assert isinstance(answer.high, float)
             if answer.high >= parsed.minimum:
-                sure = "surely" if answer.low >= parsed.minimum else "perhaps"
-                answers.append(replace(answer, remark=f"{sure} at least {parsed.minimum:g}"))
+                certainty = CONFIDENT if answer.low >= parsed.minimum else POSSIBLE
+                answers.append(replace(answer, remark=f"{certainty} at least {parsed.minimum:g}"))
         return answers
 
     def _enumerate_groups(

@@ -58,10 +58,10 @@ def test_peaks_and_medians() -> None:
     assert "the highest value is 101.0 ± 5.0 EUR" in finding_sentence(steps(flat, 5.0), "EUR", "sum")
     rising = list(np.cumsum([10.0] * 10))
     sure = finding_sentence(steps(rising, 0.5, cumulative="at or below"), "people")
-    assert sure == "Half of the 100.0 ± 0.5 people lie at or below Age 4, between 4 and 5 for sure."
+    assert sure == "Half of the 100.0 ± 0.5 people lie at or below Age 4, with 95 % confidence between 4 and 5."
     # half widths of 12 become 16.4: 30 + 16.4 reaches (100 - 16.4) / 2 and 80 - 16.4 reaches (100 + 16.4) / 2
     noisy = finding_sentence(steps(rising, 12.0, cumulative="at or below"), "people")
-    assert noisy == "Half of the 100 ± 12 people lie at or below Age 4, between 2 and 7 for sure."
+    assert noisy == "Half of the 100 ± 12 people lie at or below Age 4, with 95 % confidence between 2 and 7."
 
 
 @pytest.mark.parametrize("noise", ["normal", "laplace"])

@@ -1,4 +1,4 @@
-"""Standard errors, and words such as 'surely', of every kind of answer, against simulated releases of the same records.
+"""Standard errors, and words such as 'with 95 % confidence', of every kind of answer, against simulated releases of the same records.
 
 Standard errors are no matter of coverage: one that is twice as large, or that forgets how two sums vary together, may stand beside an
 interval that is right. Of 120 releases the spread of a normal answer is known within 6.5 % (one standard error): beyond 26 % lies
@@ -129,7 +129,7 @@ def ranked(request: pytest.FixtureRequest) -> list[list[tuple[Answer, ...]]]:
 
 
 def test_who_is_surely_in_the_top_is_in_the_top(ranked: list[list[tuple[Answer, ...]]]) -> None:
-    """In 95 % of all releases each 'surely' holds, and each place lies within the span that is given for it."""
+    """In 95 % of all releases each of what is said with 95 % confidence holds, and each place lies within the span that is given for it."""
     wrong = []
     for release in ranked:
         faults = 0
@@ -138,14 +138,14 @@ def test_who_is_surely_in_the_top_is_in_the_top(ranked: list[list[tuple[Answer, 
                 place = 1 + "abcdef".index(each.group["group"])
                 assert each.ranks is not None
                 first, last = each.ranks
-                faults += place > count and each.remark.startswith("surely")
+                faults += place > count and each.remark.startswith("with 95 % confidence")
                 faults += not first <= place <= last
         wrong.append(faults > 0)
     assert np.mean(wrong) <= 0.065
 
 
 def test_what_is_surely_so_many_is_so_many(ranked: list[list[tuple[Answer, ...]]]) -> None:
-    """A group below the number is 'surely' above it in 2.5 % of all releases at most, and one above it is left out as rarely.
+    """A group below the number is said to be above it with confidence in 2.5 % of all releases at most, and one above it is left out as rarely.
 
     Of a group that lies at the number itself the first happens in 2.5 %: 1 to 4.5 % of 400 releases, by chance for one seed in 60.
     """
@@ -155,7 +155,7 @@ def test_what_is_surely_so_many_is_so_many(ranked: list[list[tuple[Answer, ...]]
         for release in ranked:
             for each in release[place]:
                 listed["abcdef".index(each.group["group"])] += 1
-                surely["abcdef".index(each.group["group"])] += each.remark.startswith("surely")
+                surely["abcdef".index(each.group["group"])] += each.remark.startswith("with 95 % confidence")
         assert (surely[least > COUNTS] <= 0.045 * RELEASES).all(), surely
         assert (listed[least <= COUNTS] >= 0.955 * RELEASES).all(), listed
         at = least == COUNTS
@@ -166,7 +166,7 @@ def test_what_is_surely_so_many_is_so_many(ranked: list[list[tuple[Answer, ...]]
 def test_laplace_noise_needs_a_longer_lead_to_be_surely_the_first() -> None:
     """Of two groups the first leads by 2.04 standard errors of their difference: between 1.96 and 2.118."""
     domain = Domain((Attribute("group", categories=("a", "b")),))
-    for kind, first in ((GAUSSIAN, "surely"), (LAPLACE, "perhaps")):
+    for kind, first in ((GAUSSIAN, "with 95 % confidence"), (LAPLACE, "perhaps")):
         noise = Noise(kind, 1000)
         values = np.array([round(2.04 * 2**0.5 * noise.deviation), 0])
         release = PublishedRelease(UNPUBLISHED, Measurement(replace(cells(2), values=values), domain, noise))

@@ -123,12 +123,12 @@ OTHERS: dict[str, dict[str, Any]] = {
         "workload": [{"marginals": {"of": [["13,579"], ["13,579", "a\rge"]]}}],
     },
     "names that hold words of titles": {
-        "table": test_variances.table().rename_columns({"branch": "x", "age": "'a, b", "amount": "tip and tax by", "tip": "tip"}),
+        "table": test_variances.table().rename_columns({"branch": "total", "age": "'a, b", "amount": "tip and tax by", "tip": "tip"}),
         "sums": {"tip and tax by": test_variances.SUMS["amount"], "tip": test_variances.SUMS["tip"]},
-        "domain": {"x": test_variances.DOMAIN["branch"], "'a, b": test_variances.DOMAIN["age"]},
+        "domain": {"total": test_variances.DOMAIN["branch"], "'a, b": test_variances.DOMAIN["age"]},
         "workload": [
-            {"marginals": {"of": [["x"], ["x", "'a, b"], []]}, "mean": "tip and tax by"},
-            {"marginals": {"of": [["x"]]}, "covariance": ["tip", "tip and tax by"]},
+            {"marginals": {"of": [["total"], ["total", "'a, b"], []]}, "mean": "tip and tax by"},
+            {"marginals": {"of": [["total"]]}, "covariance": ["tip", "tip and tax by"]},
             {"ranges": {"of": ["'a, b"], "list": [[0, 1], [1, 3]]}, "sum": "tip and tax by"},
         ],
     },
