@@ -92,6 +92,7 @@ WHY_NOT = {
     "planner.size_estimate.CELLS": EXTENT,
     "planner.size_estimate.RECORD_BYTES": EXTENT,
     "planner.release_kinds.MUCH_NOISE": "whether a warning is given",
+    "runtime.stored_vectors.DIGEST_BYTES": "the length of a SHA-256",
     "strategies.solver_resources.MAX_IDENTITY_VALUES": MEMORY,
     "strategies.lower_bounds.MAX_STORED_WEIGHTS": "beyond it no weights are published, and the verifier says so",
     "strategies.dense.coa_fixed_point.MEMORY": ITERATED,

@@ -11,7 +11,7 @@ from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import AMOUNT, DEVIATION, PRESENCE, SQUARE
 from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Kronecker, Matrix, Operator, TallMatrix, Total
+from dpdist.operators import Dense, Kronecker, Matrix, Operator, TallMatrix
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Quantity, Refusal, ReleaseTraits, Statistic
 from dpdist.workloads.block import Block

@@ -4438,7 +4438,7 @@ def check_listed(answers: Sequence[Facts], rows: Sequence[tuple[Any, ...]], text
     known: dict[str, list[tuple[Any, ...]]] = {}
     for row, (group, *own) in zip(answers, rows, strict=True):
         known.setdefault(group, []).append((unescaped(row["query"]), *own))
-    names, originals = dict[str, str](), dict[str, str]()
+    names, originals = dict[tuple[str, str], str](), dict[tuple[str, str], str]()
     for group, shown in itertools.groupby(decode_rows(json.loads(text)), lambda row: unescaped(row[0])):
         listed, there = [row[1:] for row in shown], known.get(group, [])
         first = next(
@@ -4460,7 +4460,7 @@ def check_listed(answers: Sequence[Facts], rows: Sequence[tuple[Any, ...]], text
             both = [each.replace("\u2060", "").split(", ") for each in (query, shown_query)]
             pairs = zip(*both, strict=True) if len(both[0]) == len(both[1]) else [(query, shown_query)]
             for original, name in pairs:
-                called = names.setdefault(original, name), originals.setdefault(name, original)
+                called = names.setdefault((group, original), name), originals.setdefault((group, name), original)
                 near(called, (name, original), label=f"what the page calls {query!r}: ")
 
 
@@ -4483,6 +4483,7 @@ def check_data(
     values = [release_values(release, name) for name in ("answers.csv", "means.csv", "variances.csv")]
     if not values[0].size:
         return
+    rounded = 1e-6 + 10.0 ** -int(release.certificate["decimals"])  # of ends, and of answers
     known, widths = np.sort(np.concatenate(values)), IntervalWidths.of(release, rows)
     tables = [row for name in ("answers.csv", "means.csv", "variances.csv") for row in table_of(release, name)]
     listed = numbers_by_words(decode_rows(json.loads(data["data"])) if "data" in data else ())
@@ -4504,7 +4505,7 @@ def check_data(
                 if (
                     value is not None
                     and half is not None
-                    and not widths.hold(value, half, 2e-6 * abs(value) + 1e-6, 2e-6 * half)
+                    and not widths.hold(value, half, 2e-6 * abs(value) + 1e-6, 2e-6 * half + rounded)
                 ):
                     raise WrongClaim(f"the chart {facts['title']!r} shows {value:.9g} ± {half:.6g}, which no row says")
 

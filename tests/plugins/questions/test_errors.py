@@ -145,7 +145,7 @@ def test_who_is_surely_in_the_top_is_in_the_top(ranked: list[list[tuple[Answer, 
 
 
 def test_what_is_surely_so_many_is_so_many(ranked: list[list[tuple[Answer, ...]]]) -> None:
-    """A group below the number is said to be above it with confidence in 2.5 % of all releases at most, and one above it is left out as rarely.
+    """A group below the number is said to be above it in 2.5 % of all releases at most, and one above it is left out as rarely.
 
     Of a group that lies at the number itself the first happens in 2.5 %: 1 to 4.5 % of 400 releases, by chance for one seed in 60.
     """
