@@ -180,7 +180,10 @@ PLANTED: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "the signature removed": (lambda folder: (folder / "releases/small-1/release.json.sig").unlink(), {FILES}),
     "another signer": (resigned, {FILES}),
     "another release": (swapped, {FILES, CLAIMS, MEASURED, COPY}),
-    "other published integers": (other_values, {MEASURED, RECOMPUTED}),  # by less than answers are rounded to; the page has them, too
+    "other published integers": (
+        other_values,
+        {MEASURED, RECOMPUTED},
+    ),  # by less than answers are rounded to; the page has them, too
     "a bit of the site's copy": (lambda folder: altered(folder / "site/small-1/answers.csv"), {COPY}),
     "a site of another release": (
         lambda folder: (shutil.rmtree("site/small-1"), shutil.copytree("site/small-2", "site/small-1")),
