@@ -4194,6 +4194,8 @@ LOOK = re.compile(
 )
 MARKS = {"en": (".", ","), "de": (",", "."), "fr": (",", "\u202f"), "es": (",", ".")}
 """What stands before decimals and between thousands, by language."""
+MOST_WORDS = 12
+"""Words before the name of a value on a page."""
 ROUND_NUMBERS = frozenset((2.5, 5000.0, 20_000.0, *map(float, range(101))))
 """Numbers of dpdist's own sentences, and small whole ones, such as places in lists."""
 RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
@@ -4479,7 +4481,11 @@ def check_data(
     named = {"data", "measured", "look", ""}
     near(sorted({name for name, _ in page.data} - named), [], label="data that dpdist does not write: ")
     if "data" in data:
-        near(json.loads(data["data"])["release"], release.certificate["release"], label="the release that answers are of: ")
+        near(
+            [json.loads(data["data"])["release"]],
+            [release.certificate["release"]],
+            label="the release that answers are of: ",
+        )
     values = [release_values(release, name) for name in ("answers.csv", "means.csv", "variances.csv")]
     if not values[0].size:
         return
@@ -4511,7 +4517,7 @@ def check_data(
 
 
 def check_questions(release: ReleaseClaims) -> str:
-    """What a script of the page answers further questions from, against the measurement; so many tables are compared.
+    """What a script of the page answers further questions from, against the measurement.
 
     What the page says of random functions of what was measured is compared: a number of the page that is another one changes it.
     """
@@ -4520,13 +4526,15 @@ def check_questions(release: ReleaseClaims) -> str:
     if page is None or "measured" not in dict(page.data):
         raise UncheckedClaim("no page answers questions by itself")
     data, shape = json.loads(dict(page.data)["measured"]), release.shape
-    near(data["release"], release.certificate["release"], label="the release: ")
+    near([data["release"]], [release.certificate["release"]], label="the release: ")
     possible = release.certificate["confidence"].get("possible") or {}
     near([data["least"], data["records"]], [possible.get("least"), possible.get("records")], label="what is possible: ")
     near([data["deviation"], data["scale"]], [release.deviation, release.facts["queries"]["shares"]], label="noise: ")
     widths = [NORMAL_95 + (release.width - NORMAL_95) * x * (1.44 - 0.44 * x) for x in (0.0, 0.5, 1.0)]
     near(bool(np.allclose(data["width"], widths, rtol=1e-12)), True, label="half widths in standard errors: ")
-    near(data["single"], data["matrix"] is None, label="whether noise of several products is taken for that of one: ")
+    near([data["single"]], [data["matrix"] is None], label="whether noise of several products is taken for that of one: ")
+    check_size(sum(math.prod(block["rows"]) for block in data["blocks"]), MOST_NUMBERS, "what the page computes with")
+    check_size(len(data["parts"]), MOST_SETS, "what the page tells apart")
     for shown, attribute, size in zip(data["attributes"], release.facts["attributes"], shape, strict=True):
         check_asked_attribute(shown, attribute, size)
     check_asked_quantiles(data["chosen"], release.certificate.get("quantiles"))
@@ -4538,6 +4546,10 @@ def check_questions(release: ReleaseClaims) -> str:
         off = weights @ release.rows * data["scale"] - functions
         near(bool((np.abs(off) <= 1e-6 * np.abs(functions).max()).all()), True, label="what answers count: ")
         return f"{len(data['parts'])} parts"
+    coordinates = sum(math.prod(block["rows"]) for block in data["blocks"])
+    near(
+        data["outside"] is None, bool(np.linalg.matrix_rank(release.rows) == coordinates), label="whether all is measured: "
+    )
     values, joint = release.covariance(functions)
     errors = np.sqrt(np.diagonal(joint))
     near(bool((np.abs(weights @ answered - values) <= 1e-6 * errors).all()), True, label="answers: ")
@@ -4593,16 +4605,17 @@ def asked_weights(data: Facts, functions: Array) -> Array:
             bool(np.abs(lost).max() <= 1e-6 * np.abs(given).max()), True, label="whether the page answers what is measured: "
         )
     if data["matrix"] is None:
-        near(data["shape"], "none", label="form of no matrix: ")
+        near([data["shape"]], ["none"], label="form of no matrix: ")
         return given
     matrix = asked_array(data, data["matrix"])
     if data["shape"] == "diagonal":
         return given * matrix
     if data["shape"] == "upper":
+        near(len(matrix), given.shape[1] * (given.shape[1] + 1) // 2, label="numbers of half a matrix: ")
         full = np.zeros((given.shape[1], given.shape[1]))
         full[np.triu_indices(len(full))] = matrix
         return given @ full
-    near(data["shape"], "full", label="form of a matrix: ")
+    near([data["shape"]], ["full"], label="form of a matrix: ")
     return given @ matrix.reshape(given.shape[1], -1)
 
 
@@ -4614,7 +4627,7 @@ def check_asked_attribute(shown: Facts, attribute: Facts, size: int) -> None:
     near(list(shown["labels"]), texts, label=f"values of {name}: ")
     near(len(shown.get("shown", texts)), len(texts), label=f"words for values of {name}: ")
     declared = shown["declared"] if is_amount else len(texts) - len(extra_texts(attribute))
-    near(shown["declared"], declared, label=f"values of {name}, without the bins after them: ")
+    near([shown["declared"]], [declared], label=f"values of {name}, without the bins after them: ")
     levels = [[level[key] for key in ("name", "labels", "groups")] for level in shown["levels"]]
     near(
         levels,
@@ -4624,7 +4637,9 @@ def check_asked_attribute(shown: Facts, attribute: Facts, size: int) -> None:
     is_number = not is_amount and "times" not in attribute and "categories" not in attribute
     edges = [float(edge) for edge in bin_edges(attribute)] if is_number else []
     near([float(edge) for edge in shown["edges"] or ()], edges, label=f"edges of {name}: ")
-    near(shown["ordered"], bool(texts) and "categories" not in attribute, label=f"whether values of {name} are in order: ")
+    near(
+        [shown["ordered"]], [bool(texts) and "categories" not in attribute], label=f"whether values of {name} are in order: "
+    )
     if is_amount:
         amounts = attribute["amounts"]
         step, first = Fraction(amounts["step"]), Fraction(amounts["first"])
@@ -4657,7 +4672,7 @@ def check_asked_quantiles(shown: Sequence[Facts], facts: Facts | None) -> None:
         ]
         near([list(row) for row in listed["rows"]], own, label=f"quantile {at:g} of {name}: ")
         by = f" by {', '.join(map(quoted, facts['by']))}" if facts and facts["by"] else ""
-        near(listed["question"], f"quantile {at:g} of {quoted(name)}{by}", label="question of a quantile: ")
+        near([listed["question"]], [f"quantile {at:g} of {quoted(name)}{by}"], label="question of a quantile: ")
 
 
 def quoted(name: str) -> str:
@@ -4671,7 +4686,7 @@ def numbers_by_words(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, ...], l
     for group, query, value, *_ in rows:
         parts = [part.split(" ") for part in query.replace("\u2060", "").split(", ")]
         if len(parts) <= 2:  # as charts have it, of a value and a series
-            for words in itertools.product(*([" ".join(part[k:]) for k in range(len(part))] for part in parts)):
+            for words in itertools.product(*([" ".join(part[k:]) for k in range(len(part))[:MOST_WORDS]] for part in parts)):
                 numbers.setdefault((group, *sorted(words)), []).append(value or 0.0)
     return numbers
 
