@@ -4392,10 +4392,11 @@ def check_page(release: ReleaseClaims) -> str:
     data = dict(page.data)
     if answers and "data" in data:
         check_listed(answers, rows, data["data"])
-    check_data(release, data, page, rows)
+    widths = IntervalWidths.from_tables(release, rows)
+    check_data(release, data, page, widths)
     if page.language not in MARKS or not answers:
         raise UncheckedClaim("its numbers are written in another language" if answers else "there is no answers.csv")
-    numbers = check_shown(release, page, rows)
+    numbers = check_shown(release, page, widths)
     return f"{numbers + check_sentences(release, page, rows):,} numbers"
 
 
@@ -4474,9 +4475,7 @@ def same_numbers(one: Sequence[float | None], other: Sequence[float | None]) -> 
     )
 
 
-def check_data(
-    release: ReleaseClaims, data: Mapping[str, str], page: PublishedPage, rows: Sequence[tuple[Any, ...]]
-) -> None:
+def check_data(release: ReleaseClaims, data: Mapping[str, str], page: PublishedPage, widths: IntervalWidths) -> None:
     """What scripts of the page read beside the list of answers: of charts every value and half width is published."""
     named = {"data", "measured", "look", ""}
     near(sorted({name for name, _ in page.data} - named), [], label="data that dpdist does not write: ")
@@ -4490,7 +4489,7 @@ def check_data(
     if not values[0].size:
         return
     rounded = 1e-6 + 10.0 ** -int(release.certificate["decimals"])  # of ends, and of answers
-    known, widths = np.sort(np.concatenate(values)), IntervalWidths.of(release, rows)
+    known = np.sort(np.concatenate(values))
     tables = [row for name in ("answers.csv", "means.csv", "variances.csv") for row in table_of(release, name)]
     listed = numbers_by_words(decode_rows(json.loads(data["data"])) if "data" in data else ())
     ends = np.sort([end for row in tables for end in numbers_in(row, "low_95", "high_95") if end is not None])
@@ -4511,7 +4510,7 @@ def check_data(
                 if (
                     value is not None
                     and half is not None
-                    and not widths.hold(value, half, 2e-6 * abs(value) + 1e-6, 2e-6 * half + rounded)
+                    and not widths.allow_half_width(value, half, 2e-6 * abs(value) + 1e-6, 2e-6 * half + rounded)
                 ):
                     raise WrongClaim(f"the chart {facts['title']!r} shows {value:.9g} ± {half:.6g}, which no row says")
 
@@ -4533,7 +4532,8 @@ def check_questions(release: ReleaseClaims) -> str:
     widths = [NORMAL_95 + (release.width - NORMAL_95) * x * (1.44 - 0.44 * x) for x in (0.0, 0.5, 1.0)]
     near(bool(np.allclose(data["width"], widths, rtol=1e-12)), True, label="half widths in standard errors: ")
     near([data["single"]], [data["matrix"] is None], label="whether noise of several products is taken for that of one: ")
-    check_size(sum(math.prod(block["rows"]) for block in data["blocks"]), MOST_NUMBERS, "what the page computes with")
+    coordinates = sum(math.prod(block["rows"]) for block in data["blocks"])
+    check_size(coordinates, MOST_NUMBERS, "what the page computes with")
     check_size(len(data["parts"]), MOST_SETS, "what the page tells apart")
     for shown, attribute, size in zip(data["attributes"], release.facts["attributes"], shape, strict=True):
         check_asked_attribute(shown, attribute, size)
@@ -4546,7 +4546,6 @@ def check_questions(release: ReleaseClaims) -> str:
         off = weights @ release.rows * data["scale"] - functions
         near(bool((np.abs(off) <= 1e-6 * np.abs(functions).max()).all()), True, label="what answers count: ")
         return f"{len(data['parts'])} parts"
-    coordinates = sum(math.prod(block["rows"]) for block in data["blocks"])
     near(
         data["outside"] is None, bool(np.linalg.matrix_rank(release.rows) == coordinates), label="whether all is measured: "
     )
@@ -4734,7 +4733,7 @@ class IntervalWidths:
     cut_off: Set[float]
 
     @staticmethod
-    def of(release: ReleaseClaims, rows: Sequence[tuple[Any, ...]]) -> IntervalWidths:
+    def from_tables(release: ReleaseClaims, rows: Sequence[tuple[Any, ...]]) -> IntervalWidths:
         """Of the rows of answers, of the totals of a thresholded histogram, and of statistics."""
         possible = release.certificate["confidence"].get("possible") or {}
         cut = {end for end in (possible.get("least"), possible.get("records")) if end is not None}
@@ -4770,7 +4769,7 @@ class IntervalWidths:
     def numbers(self) -> Array:
         return np.array([number for number, *_ in self.halves])
 
-    def hold(self, shown: float, half: float, off: float, wide: float) -> bool:
+    def allow_half_width(self, shown: float, half: float, off: float, wide: float) -> bool:
         """Whether a number that is rounded by at most ``off`` has a half interval that is rounded by at most ``wide``."""
         start, stop = np.searchsorted(self.numbers, (shown - off, shown + off))
         near_halves = self.halves[start : stop + 1]
@@ -4780,11 +4779,10 @@ class IntervalWidths:
         ) or any(number in self.cut_off and half <= abs(most) + wide for number, _, most in near_halves)
 
 
-def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tuple[Any, ...]]) -> int:
+def check_shown(release: ReleaseClaims, page: PublishedPage, widths: IntervalWidths) -> int:
     """The numbers of the page's texts: tables row by row, and every answer that stands before ± with its half width."""
     language, count = page.language, 0
     near({len(row) for row in page.tables.get("answers", [])} <= {0, 4}, True, label="columns of the table of answers: ")
-    widths = IntervalWidths.of(release, rows)
     for text in page.texts:
         for before, after in re.findall(
             r"([\u2212-]?\d[\d.,\u202f]*)[ \u00a0]±[ \u00a0](\d[\d.,\u202f]*)", text.replace("\u2060", "")
@@ -4795,7 +4793,7 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
             off, wide = (
                 0.5 * 10.0 ** -decimals_in(each.rstrip(".,"), language) * (1 + 1e-9) + 1e-6 for each in (before, after)
             )
-            if not widths.hold(shown, half, off, wide):
+            if not widths.allow_half_width(shown, half, off, wide):
                 raise WrongClaim(f"the page shows {before} ± {after}, which no row of answers.csv says")
             count += 1
     for name, columns in (("means", "means.csv"), ("variances", "variances.csv"), ("quantiles", "quantiles.csv")):
